@@ -1,0 +1,81 @@
+"""The only task runner: `nox` alone does everything that CI needs.
+
+Every session runs in one environment, which `environment` prepares once a run and keeps between runs.
+`nox -R -s tests -- -k patch` runs a part of it without looking at the installed packages again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+TORCH = "torch==2.13.0"
+MEMBERS = (
+    "core[conformance]",
+    "plugins/storage-postgres",
+    "plugins/embed-local[minilm]",
+    "plugins/transport-mcp",
+)
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+nox.needs_version = ">=2026.10"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+
+_bin: list[str] = []
+
+
+@nox.session(default=False)
+def environment(session: nox.Session) -> None:
+    """Install PyTorch, then the workspace (editable) and the development tools."""
+    _bin[:] = [session.bin]
+    session.install("--upgrade", "pip")
+    # By pip, pinned and alone: uv, a range, or a package that pulls it in fetches a CUDA build of several GB.
+    session.install(TORCH)
+    editable = [part for member in MEMBERS for part in ("--editable", f"./{member}")]
+    session.install(*editable, *nox.project.dependency_groups(PYPROJECT, "dev"))
+
+
+def run(session: nox.Session, tool: str, *args: str) -> None:
+    """Run a tool of the prepared environment as if that environment were active."""
+    path = f"{_bin[0]}{os.pathsep}{os.environ.get('PATH', '')}"
+    session.run(str(Path(_bin[0]) / tool), *args, env={"PATH": path, **OFFLINE}, external=True)
+
+
+@nox.session(python=False, requires=["environment"])
+def lint(session: nox.Session) -> None:
+    """Style, format, and the direction of the dependencies."""
+    run(session, "ruff", "check")
+    run(session, "ruff", "format", "--check")
+    run(session, "lint-imports", "--no-logo")
+
+
+@nox.session(python=False, requires=["environment"])
+def types(session: nox.Session) -> None:
+    """Strict types, of the source and the suite."""
+    # Named outright, since a `.venv` in the root would be preferred to the active environment.
+    run(session, "basedpyright", "--pythonpath", str(Path(_bin[0]) / "python"))
+
+
+@nox.session(python=False, requires=["environment"])
+def tests(session: nox.Session) -> None:
+    """All tests; arguments after `--` go to pytest."""
+    run(session, "pytest", *session.posargs)
+
+
+@nox.session(python=False, default=False, requires=["environment"])
+def bench(session: nox.Session) -> None:
+    """The benchmarks named after `--`, or all of them: each is a script `benchmarks/bench_<name>.py`."""
+    found = {path.stem.removeprefix("bench_"): path for path in sorted(ROOT.glob("benchmarks/bench_*.py"))}
+    unknown = set(session.posargs) - found.keys()
+    if unknown or not found:
+        session.error(
+            f"no benchmark {', '.join(sorted(unknown)) or 'found'}; there are: {', '.join(found) or 'none'}"
+        )
+    for name in session.posargs or found:
+        run(session, "python", str(found[name]))
