@@ -1,0 +1,94 @@
+"""The one path from an operation to storage, whatever surface it came through.
+
+``Engine.call`` validates the input by the registry and hands it to the operation's method. Rules are in the pure
+modules, atomicity is the storage's; what is left here is the order of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from muniment import operations
+from muniment.engine.commit import Committed, Observer
+from muniment.engine.embeddings import Embeddings
+from muniment.engine.memories import Memories
+from muniment.engine.projects import Projects
+from muniment.engine.reads import Reads
+from muniment.models import CallContext
+from muniment.ports import Embedder, Storage
+
+EMBED_TIMEOUT = 10.0
+"""Seconds that a write waits for its vectors before it is stored as pending."""
+
+Handler = Callable[[CallContext, Any], Awaitable[BaseModel]]
+
+
+class Engine:
+    """Runs operations on one storage and one embedder, both of which it opens and closes.
+
+    ``embedder`` None is a valid deployment: search then answers from words and tags. ``background`` False leaves
+    loading the embedder to the first use and pending memories to ``embeddings.heal``.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        embedder: Embedder | None,
+        *,
+        observers: Sequence[Observer] = (),
+        embed_timeout: float = EMBED_TIMEOUT,
+        background: bool = True,
+    ) -> None:
+        self.storage = storage
+        self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout)
+        self._background = background
+        committed = Committed(observers)
+        projects = Projects(storage, committed)
+        memories = Memories(storage, projects, self.embeddings, committed)
+        reads = Reads(storage, projects, self.embeddings)
+        self._handlers: Mapping[str, Handler] = {
+            "project.identify": projects.identify,
+            "project.list": projects.list,
+            "project.share": projects.share,
+            "project.unshare": projects.unshare,
+            "memory.write": memories.write,
+            "memory.get": reads.get,
+            "memory.list": reads.list,
+            "memory.search": reads.search,
+            "memory.update": memories.update,
+            "memory.patch": memories.patch,
+            "memory.delete": memories.delete,
+            "memory.restore": memories.restore,
+            "memory.history": reads.history,
+        }
+
+    async def open(self) -> None:
+        """Open the storage, then the embedder. Raises StorageUnavailable, ConfigurationError."""
+        await self.storage.open()
+        try:
+            await self.embeddings.open(background=self._background)
+        except BaseException:
+            await self.storage.close()
+            raise
+
+    async def close(self) -> None:
+        """Close both; what was begun by then is finished or rolled back whole."""
+        try:
+            await self.embeddings.close()
+        finally:
+            await self.storage.close()
+
+    async def __aenter__(self) -> Engine:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
+        """Run one operation; its output model. Raises the refusals of ``muniment.errors``."""
+        sent = operations.find(name).parse(payload)
+        return await self._handlers[name](context, sent)

@@ -1,0 +1,232 @@
+"""The embedder's side of the engine: passages and their vectors for a write, a vector for a query, and healing.
+
+Owns when the embedder is called, how long it is waited for, and what happens when it does not answer: a write then
+succeeds as pending and is healed in the background, a search answers from words and tags. How text is cut is
+``passages``; how vectors are kept is the storage's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from muniment import lexical, passages
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, MunimentError
+from muniment.models import EmbeddingState
+from muniment.ports import (
+    Embedder,
+    Index,
+    Passages,
+    PassageVector,
+    Space,
+    Storage,
+    Unembedded,
+    Vector,
+    Vectors,
+)
+
+log = logging.getLogger(__name__)
+
+PROBES = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Nightly backups are kept for thirty days in another region.",
+    "def parse(line: str) -> dict[str, int]: ...",
+    "我们选择了数据库。",
+)
+"""Sentences whose vectors are a space's fingerprint."""
+PROBE_COSINE_MIN = 0.999
+"""Below this cosine between a stored probe vector and a new one, the model is another one."""
+HEAL_BATCH = 16
+HEAL_INTERVAL = 30.0
+"""Seconds between looks for pending memories when nothing announced one."""
+QUERY_PATIENCE = 3.0
+"""Seconds that a search waits for its query's vector before it answers without meaning."""
+_LONG_TEXT = 4_000
+"""From here on, analysing a text leaves the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A query's vector and its space, or the reason in words why there is none."""
+
+    vector: Vector | None = None
+    space: str | None = None
+    degraded: str | None = None
+
+
+async def cut(content: str, embedder: Embedder, limit: int) -> dict[str, str]:
+    """A content's passages by hash, each at most ``limit`` of the embedder's own tokens; blank ones are left out."""
+    units, counts = await _halved(passages.split(content), embedder, limit)
+    grouped = passages.group(units, [min(count, limit) for count in counts], limit)
+    fitting, _ = await _halved([text for text in grouped if text.strip()], embedder, limit)
+    return {passages.digest(text): text for text in fitting if text.strip()}
+
+
+async def _halved(texts: list[str], embedder: Embedder, limit: int) -> tuple[list[str], list[int]]:
+    """The texts, those of more than ``limit`` tokens halved until they fit, and their sizes.
+
+    A single character of more than ``limit`` tokens stays as it is.
+    """
+    counts = await embedder.count_tokens(texts)
+    while any(count > limit and len(text) > 1 for text, count in zip(texts, counts, strict=True)):
+        texts = [
+            part
+            for text, count in zip(texts, counts, strict=True)
+            for part in (passages.halves(text) if count > limit and len(text) > 1 else (text,))
+        ]
+        counts = await embedder.count_tokens(texts)
+    return texts, counts
+
+
+class Embeddings:
+    """Everything that the engine asks of an embedder; ``embedder`` None means that none is configured."""
+
+    def __init__(self, storage: Storage, embedder: Embedder | None, *, timeout: float) -> None:
+        self._storage = storage
+        self._embedder = embedder
+        self._timeout = timeout
+        self._space: Space | None = None
+        self._entering = asyncio.Lock()
+        self._pending = asyncio.Event()
+        self._healer: asyncio.Task[None] | None = None
+
+    @property
+    def active_space(self) -> str | None:
+        """The id of the active space, once the embedder has told it."""
+        return self._space.id if self._space else None
+
+    async def open(self, *, background: bool) -> None:
+        """Open the embedder; with ``background``, load it and heal pending memories from now on."""
+        if self._embedder is None:
+            return
+        await self._embedder.open()
+        if background:
+            self._healer = asyncio.create_task(self._heal_forever(), name="muniment-heal")
+
+    async def close(self) -> None:
+        """Stop healing and close the embedder."""
+        if self._healer is not None:
+            self._healer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._healer
+            self._healer = None
+        if self._embedder is not None:
+            await self._embedder.close()
+
+    async def index(self, content: str, stored: frozenset[str]) -> tuple[Index, EmbeddingState]:
+        """A content's terms and passages, of which only those not in ``stored`` are embedded.
+
+        An embedder that is unavailable or slower than the time-out leaves the new passages pending.
+        """
+        terms = await self._terms(content)
+        if self._embedder is None:
+            return Index(lexical.ANALYSER, terms, None), EmbeddingState.OFF
+        found: Passages | None = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                space = await self.space()
+                texts = await cut(content, self._embedder, space.passage_tokens)
+                found = Passages(space.id, frozenset(texts), (), complete=False)
+                found = await self._embed(self._embedder, space, texts, stored)
+        except (EmbedderUnavailable, TimeoutError) as error:
+            log.warning("passages stay pending: %s", error or "the embedder did not answer in time")
+            self._pending.set()
+        state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
+        return Index(lexical.ANALYSER, terms, found), state
+
+    async def query(self, text: str) -> QueryVector:
+        """The vector of a query, or why meaning is left out of the answer."""
+        if self._embedder is None:
+            return QueryVector()
+        try:
+            async with asyncio.timeout(QUERY_PATIENCE):
+                space = await self.space()
+                vector = await self._embedder.embed_query(text)
+        except TimeoutError:
+            state = "is busy" if self._embedder.ready else "is still loading"
+            return QueryVector(degraded=f"the embedder {state}; answered from words and tags")
+        except (EmbedderUnavailable, ConfigurationError) as error:
+            log.warning("search without meaning: %s", error)
+            return QueryVector(degraded="the embedder is unavailable; answered from words and tags")
+        return QueryVector(vector, space.id)
+
+    async def space(self) -> Space:
+        """The active space, its fingerprint checked. Raises EmbedderMismatch, EmbedderUnavailable."""
+        if self._space is None:
+            await asyncio.shield(self._enter())
+        assert self._space is not None
+        return self._space
+
+    async def heal(self) -> int:
+        """Embed one batch of memories whose passages are not complete; how many were healed."""
+        if self._embedder is None:
+            return 0
+        space = await self.space()
+        batch = await self._storage.unembedded(space.id, limit=HEAL_BATCH)
+        return sum([await self._heal_one(self._embedder, space, memory) for memory in batch])
+
+    async def _heal_one(self, embedder: Embedder, space: Space, memory: Unembedded) -> bool:
+        texts = await cut(memory.content, embedder, space.passage_tokens)
+        found = await self._embed(embedder, space, texts, memory.passages)
+        return await self._storage.store_passages(memory.memory_id, memory.version, found)
+
+    async def _heal_forever(self) -> None:
+        while True:
+            self._pending.clear()
+            healed = 0
+            try:
+                healed = await self.heal()
+            except MunimentError as error:
+                log.warning("embedding in the background waits: %s", error)
+            except Exception:
+                log.exception("embedding in the background failed")
+            if not healed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._pending.wait(), HEAL_INTERVAL)
+
+    async def _enter(self) -> None:
+        """Register the embedder's space, or compare it with what is registered."""
+        assert self._embedder is not None
+        async with self._entering:
+            if self._space is not None:
+                return
+            space = await self._embedder.space()
+            probes = await self._embedder.embed_passages(PROBES)
+            _compare(space, await self._storage.register_space(space, probes), probes)
+            self._space = space
+
+    async def _embed(self, embedder: Embedder, space: Space, texts: dict[str, str], stored: frozenset[str]) -> Passages:
+        missing = [key for key in texts if key not in stored]
+        vectors: tuple[PassageVector, ...] = ()
+        if missing:
+            made = _checked(await embedder.embed_passages([texts[key] for key in missing]), len(missing), space)
+            vectors = tuple(PassageVector(key, made[row]) for row, key in enumerate(missing))
+        return Passages(space.id, frozenset(texts), vectors, complete=True)
+
+    async def _terms(self, content: str) -> lexical.Terms:
+        if len(content) < _LONG_TEXT:
+            return lexical.analyse(content)
+        return await asyncio.to_thread(lexical.analyse, content)
+
+
+def _checked(vectors: Vectors, count: int, space: Space) -> Vectors:
+    """Vectors fit to be stored. Raises EmbedderUnavailable where the embedder broke its word."""
+    if vectors.shape != (count, space.dimensions) or not np.isfinite(vectors).all():
+        raise EmbedderUnavailable(
+            f"The embedder {space.id} gave {vectors.shape} numbers, not all usable, for {count} texts of "
+            f"{space.dimensions} dimensions; update or replace it."
+        )
+    return vectors
+
+
+def _compare(space: Space, stored: Vectors, fresh: Vectors) -> None:
+    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(fresh, axis=1) if stored.shape == fresh.shape else None
+    if lengths is None or float(((stored * fresh).sum(axis=1) / lengths).min()) < PROBE_COSINE_MIN:
+        raise EmbedderMismatch(
+            f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or "
+            "configure the new one under a name of its own."
+        )

@@ -1,0 +1,293 @@
+"""The memory operations that change something: each is load, authorise, transform, check, embed, commit, observe."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from muniment import access, limits, mutations
+from muniment.engine.commit import Committed, draft, editor
+from muniment.engine.embeddings import Embeddings
+from muniment.engine.idempotency import Idempotency
+from muniment.engine.projects import Projects, check_scope
+from muniment.errors import InvalidInput, NotFound, VersionConflict
+from muniment.models import Access, CallContext, EmbeddingState, PatchEffect, Receipt
+from muniment.operations import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
+from muniment.ports import (
+    Create,
+    Index,
+    MemoryFacts,
+    Mutation,
+    Placement,
+    ReceiptTaken,
+    Remove,
+    Restore,
+    Revise,
+    Storage,
+)
+
+_UNDATED = datetime.min.replace(tzinfo=UTC)
+"""The time of a receipt that is not committed yet; the storage's clock replaces it."""
+_RETRY_SLEEP = 0.005
+"""Seconds; the longest first pause before an unversioned patch is tried again, doubled each time."""
+
+
+class Memories:
+    """Write, update, patch, delete and restore."""
+
+    def __init__(self, storage: Storage, projects: Projects, embeddings: Embeddings, committed: Committed) -> None:
+        self._storage = storage
+        self._projects = projects
+        self._embeddings = embeddings
+        self._committed = committed
+        self._idempotency = Idempotency(storage)
+
+    async def write(self, context: CallContext, sent: MemoryWrite) -> Receipt:
+        """Store a new memory."""
+        if (first := await self._idempotency.replay(context, "memory.write", sent)) is not None:
+            return first
+        project = sent.project or (None if sent.scope == "user" else context.default_project)
+        placement = await self._projects.place(context, sent.scope, project)
+        mutations.check_content(sent.content)
+        index, state = await self._embeddings.index(sent.content, frozenset())
+        if placement is None:
+            assert project is not None
+            placement = await self._projects.register_for(context, project)
+        memory_id = str(uuid4())
+        receipt = Receipt(
+            id=memory_id,
+            version=1,
+            updated_at=_UNDATED,
+            action="memory.write",
+            embedding=state,
+            content_length=len(sent.content),
+            project_id=placement.project_id,
+        )
+        create = Create(
+            memory_id=memory_id,
+            editor=editor(context),
+            placement=placement,
+            content=sent.content,
+            tags=_unique(sent.tags),
+            index=index,
+            audit=draft(
+                context,
+                action="memory.write",
+                memory_id=memory_id,
+                project_id=placement.project_id,
+                version=1,
+                changed=("content", "tags") if sent.tags else ("content",),
+                scope_key=placement.scope_key,
+            ),
+            claim=self._idempotency.claim(context, "memory.write", sent, receipt),
+        )
+        try:
+            return await self._commit(create, receipt)
+        except ReceiptTaken:
+            return await self._first_receipt(context, "memory.write", sent)
+
+    async def update(self, context: CallContext, sent: MemoryUpdate) -> Receipt:
+        """Replace content or tags, or move a memory; what is not sent stays."""
+        check_scope(sent.scope, sent.project)
+        if sent.content is None and sent.tags is None and sent.scope is None and sent.project is None:
+            raise InvalidInput("input", "nothing to change; send content, tags, scope or project")
+        loaded = await self._load(context, sent.id, sent.version)
+        placement = await self._destination(context, sent, loaded.facts)
+        if sent.content is not None:
+            mutations.check_content(sent.content)
+        change = _Change(
+            content=sent.content,
+            tags=None if sent.tags is None else _unique(sent.tags),
+            placement=placement,
+        )
+        return await self._revise(context, "memory.update", loaded, change)
+
+    async def patch(self, context: CallContext, sent: MemoryPatch) -> Receipt:
+        """Replace one fragment; without a version, tried again on the newer text while others edit it."""
+        if (first := await self._idempotency.replay(context, "memory.patch", sent)) is not None:
+            return first
+        attempts = limits.PATCH_ATTEMPTS if sent.version is None else 1
+        for attempt in range(attempts):
+            try:
+                return await self._patch_once(context, sent)
+            except ReceiptTaken:
+                return await self._first_receipt(context, "memory.patch", sent)
+            except VersionConflict:
+                if attempt + 1 == attempts:
+                    raise
+                await asyncio.sleep(random.uniform(0, _RETRY_SLEEP * 2**attempt))
+        raise AssertionError("a patch is tried at least once")
+
+    async def delete(self, context: CallContext, sent: MemoryDelete) -> Receipt:
+        """Hide a memory from every read and search."""
+        loaded = await self._load(context, sent.id, sent.version)
+        facts = loaded.facts
+        remove = Remove(
+            memory_id=sent.id,
+            editor=editor(context),
+            expected_version=loaded.version,
+            audit=self._audit(context, "memory.delete", loaded, ("deleted",)),
+        )
+        return await self._commit(remove, self._receipt("memory.delete", facts))
+
+    async def restore(self, context: CallContext, sent: MemoryRestore) -> Receipt:
+        """Bring a deleted memory back, its search entries rebuilt."""
+        loaded = await self._load(context, sent.id, sent.version, deleted=True)
+        facts = loaded.facts
+        index, state = await self._embeddings.index(facts.memory.content, frozenset())
+        restore = Restore(
+            memory_id=sent.id,
+            editor=editor(context),
+            expected_version=loaded.version,
+            index=index,
+            audit=self._audit(context, "memory.restore", loaded, ("deleted",)),
+        )
+        return await self._commit(restore, self._receipt("memory.restore", facts, embedding=state))
+
+    async def _patch_once(self, context: CallContext, sent: MemoryPatch) -> Receipt:
+        loaded = await self._load(context, sent.id, sent.version)
+        patched = mutations.patch(loaded.facts.memory.content, sent.old_string, sent.new_string)
+        change = _Change(content=patched.content, effect=patched.effect)
+        return await self._revise(context, "memory.patch", loaded, change, sent)
+
+    async def _revise(
+        self,
+        context: CallContext,
+        action: str,
+        loaded: _Loaded,
+        change: _Change,
+        keyed: MemoryPatch | None = None,
+    ) -> Receipt:
+        facts = loaded.facts
+        index: Index | None = None
+        state: EmbeddingState | None = None
+        if change.content is not None:
+            index, state = await self._embeddings.index(change.content, facts.passages)
+        receipt = self._receipt(action, facts, embedding=state, change=change)
+        revise = Revise(
+            memory_id=facts.memory.id,
+            editor=editor(context),
+            expected_version=loaded.version,
+            content=change.content,
+            tags=change.tags,
+            placement=change.placement,
+            index=index,
+            audit=self._audit(context, action, loaded, change.fields(facts), change),
+            claim=None if keyed is None else self._idempotency.claim(context, action, keyed, receipt),
+        )
+        return await self._commit(revise, receipt)
+
+    async def _load(
+        self, context: CallContext, memory_id: str, version: int | None, *, deleted: bool = False
+    ) -> _Loaded:
+        """Load, authorise, and fix the version. Raises NotFound, AccessDenied, VersionConflict."""
+        facts = await self._storage.load(
+            access.audience(context.principal), memory_id, space=self._embeddings.active_space
+        )
+        access.require(context.principal, facts, Access.WRITE, f"memory {memory_id}")
+        assert facts is not None
+        if facts.deleted is not deleted:
+            state = "deleted; restore it first" if facts.deleted else "not deleted; there is nothing to restore"
+            raise NotFound(f"Memory {memory_id} is {state}.")
+        return _Loaded(facts, mutations.check_version(version, facts.memory.version))
+
+    async def _destination(self, context: CallContext, sent: MemoryUpdate, facts: MemoryFacts) -> Placement | None:
+        """Where an update moves a memory; None where it stays."""
+        if sent.scope is None and sent.project is None:
+            return None
+        placement = await self._projects.place(context, sent.scope, sent.project)
+        if placement is None:
+            assert sent.project is not None
+            placement = await self._projects.register_for(context, sent.project)
+        return None if placement.scope_key == facts.scope_key else placement
+
+    async def _commit(self, mutation: Mutation, receipt: Receipt) -> Receipt:
+        applied = await self._storage.apply(mutation)
+        receipt = receipt.model_copy(update={"version": applied.version, "updated_at": applied.updated_at})
+        self._committed(receipt, mutation.audit)
+        return receipt
+
+    async def _first_receipt(self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch) -> Receipt:
+        """The receipt of the request that took the key while this one was under way."""
+        first = await self._idempotency.replay(context, operation, sent)
+        if first is None:
+            raise AssertionError("the storage said that the idempotency key is taken, and has no receipt for it")
+        return first
+
+    @staticmethod
+    def _receipt(
+        action: str,
+        facts: MemoryFacts,
+        *,
+        embedding: EmbeddingState | None = None,
+        change: _Change | None = None,
+    ) -> Receipt:
+        length = None if change is None or change.content is None else len(change.content)
+        placement = change.placement if change else None
+        return Receipt(
+            id=facts.memory.id,
+            version=facts.memory.version + 1,
+            updated_at=_UNDATED,
+            action=action,
+            embedding=embedding,
+            content_length=length,
+            delta=None if length is None else length - len(facts.memory.content),
+            project_id=placement.project_id if placement else facts.memory.project_id,
+        )
+
+    @staticmethod
+    def _audit(
+        context: CallContext,
+        action: str,
+        loaded: _Loaded,
+        changed: tuple[str, ...],
+        change: _Change | None = None,
+    ):
+        facts = loaded.facts
+        return draft(
+            context,
+            action=action,
+            memory_id=facts.memory.id,
+            project_id=facts.memory.project_id,
+            version=loaded.version + 1,
+            changed=changed,
+            scope_key=facts.scope_key,
+            moved_to=change.placement.scope_key if change and change.placement else None,
+            patch=change.effect if change else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What a mutation starts from: the facts, and the version that it is made for."""
+
+    facts: MemoryFacts
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What an edit sets; a field that is None stays."""
+
+    content: str | None = None
+    tags: tuple[str, ...] | None = None
+    placement: Placement | None = None
+    effect: PatchEffect | None = None
+
+    def fields(self, facts: MemoryFacts) -> tuple[str, ...]:
+        """The fields whose value really changes."""
+        memory = facts.memory
+        changes: Mapping[str, bool] = {
+            "content": self.content is not None and self.content != memory.content,
+            "tags": self.tags is not None and self.tags != memory.tags,
+            "scope": self.placement is not None,
+        }
+        return tuple(name for name, changed in changes.items() if changed)
+
+
+def _unique(tags: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tags))

@@ -1,0 +1,33 @@
+"""How much and how long: every limit of the product, once, the same on every path.
+
+Lengths of text are in code points unless a name says bytes. The operations' input models and the engine read
+these; no plugin repeats them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+CONTENT_MAX = 64_000
+"""A memory's content, after the edit."""
+TAGS_MAX = 32
+TAG_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+PROJECT_KEY_PATTERN = r"^[A-Za-z0-9._/-]{1,200}$"
+AGENT_NAME_PATTERN = r"^[A-Za-z0-9._:@/+-]{1,64}$"
+NAME_MAX = 200
+"""A user's or a group's name, as an authenticator gives it."""
+ID_MAX = 64
+IDEMPOTENCY_KEY_MAX = 200
+IDEMPOTENCY_KEPT = timedelta(hours=24)
+CURSOR_MAX = 1_000
+
+QUERY_MAX = 2_000
+LIST_LIMIT_DEFAULT = 20
+LIST_LIMIT_MAX = 200
+SEARCH_LIMIT_DEFAULT = 10
+SEARCH_LIMIT_MAX = 50
+PAGE_CONTENT_MAX = 48_000
+"""Characters of content in one page of list or search; one item always fits."""
+
+PATCH_ATTEMPTS = 8
+"""How often the engine tries an unversioned patch before a race ends in version_conflict."""

@@ -1,0 +1,216 @@
+"""The records that the product speaks of: frozen values, no behaviour beyond their shape.
+
+``MemoryRecord`` is exactly what any read returns of a memory. Rows, documents and wire formats are the plugins'.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from muniment import limits
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, and no field that is not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Access(IntEnum):
+    """What a caller may do with a scope; the greater value includes the lesser."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+
+
+class Share(StrEnum):
+    """A grant to a group, as people write it."""
+
+    RO = "ro"
+    RW = "rw"
+
+
+class Scope(StrEnum):
+    """Whose a memory is: its user's alone, or a project's."""
+
+    USER = "user"
+    PROJECT = "project"
+
+
+class ProjectPolicy(StrEnum):
+    """What a surface does with an unknown project key in a write."""
+
+    REQUIRE_EXISTING = "require-existing"
+    CREATE_MISSING = "create-missing"
+
+
+class EmbeddingState(StrEnum):
+    """Whether a memory's passages have their vectors: all, not yet, or no embedder is configured."""
+
+    READY = "ready"
+    PENDING = "pending"
+    OFF = "off"
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.NAME_MAX)]
+AgentId = Annotated[str, StringConstraints(pattern=limits.AGENT_NAME_PATTERN)]
+
+
+class Agent(Record):
+    """One running instance of an agent."""
+
+    name: AgentId
+    instance: AgentId
+
+
+class Principal(Record):
+    """Who calls, as the authenticator proved it; never taken from an operation's input."""
+
+    user: Name
+    groups: frozenset[Name] = frozenset()
+    agent: Agent | None = None
+    platform: bool = False
+
+
+class CallContext(Record):
+    """What a surface knows of a call besides its input.
+
+    ``default_project`` is the key that a write without a scope goes to; None means the caller's own scope.
+    """
+
+    principal: Principal
+    surface: str = "engine"
+    project_policy: ProjectPolicy = ProjectPolicy.REQUIRE_EXISTING
+    default_project: str | None = None
+
+
+class MemoryRecord(Record):
+    """A memory: these nine fields are all that any read ever returns."""
+
+    id: str
+    scope: Scope
+    project_id: str | None
+    content: str
+    tags: tuple[str, ...]
+    version: int
+    last_edited_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class ProjectRecord(Record):
+    """A project as its reader sees it. ``access`` is the reader's own; ``shares`` only the owner sees."""
+
+    id: str
+    key: str
+    owner: str
+    version: int
+    access: Share
+    created_at: datetime
+    updated_at: datetime
+    shares: dict[str, Share] | None = None
+
+
+class PatchEffect(Record):
+    """What a patch did, in characters of the content."""
+
+    offset: int
+    removed: int
+    added: int
+
+
+class AuditRecord(Record):
+    """One applied mutation: who did what through which surface. It never holds content.
+
+    ``scope_key`` is where the thing was before, ``moved_to`` where a move put it.
+    """
+
+    id: str
+    at: datetime
+    actor: str
+    agent: str | None
+    surface: str
+    action: str
+    memory_id: str | None
+    project_id: str | None
+    version: int
+    changed: tuple[str, ...]
+    scope_key: str
+    moved_to: str | None = None
+    patch: PatchEffect | None = None
+    details: dict[str, Any] | None = None
+
+
+class Receipt(Record):
+    """What a mutation returns."""
+
+    id: str
+    version: int
+    updated_at: datetime
+    action: str
+    embedding: EmbeddingState | None = None
+    content_length: int | None = None
+    delta: int | None = None
+    project_id: str | None = None
+
+
+class RankerHit(Record):
+    """Where one ranker put a memory.
+
+    ``rank`` starts at 1 and is exact within the ranker's pool; pool + 1 says that another ranker brought the memory.
+    ``score`` is the ranker's own: a cosine, a raw BM25 score, or a tag overlap.
+    """
+
+    rank: int
+    score: float
+
+
+class Hit(Record):
+    """One search result: a memory, its score, and its place in each ranker that found it."""
+
+    memory: MemoryRecord
+    score: float
+    meaning: RankerHit | None = None
+    words: RankerHit | None = None
+    tags: RankerHit | None = None
+
+
+class Page(Record):
+    """One page. ``cut`` says that it ended early because its content reached the limit; ``cursor`` continues."""
+
+    cursor: str | None = None
+    cut: bool = False
+
+
+class MemoryPage(Page):
+    items: tuple[MemoryRecord, ...]
+
+
+class SearchPage(Page):
+    """``degraded`` says in words why a ranker was left out; None when all rankers answered."""
+
+    items: tuple[Hit, ...]
+    degraded: str | None = None
+
+
+class ProjectPage(Page):
+    items: tuple[ProjectRecord, ...]
+
+
+class HistoryPage(Page):
+    items: tuple[AuditRecord, ...]
+
+
+class Identified(Record):
+    """The answer of project.identify: the project, and whether this call registered it."""
+
+    project: ProjectRecord
+    created: bool
+
+
+RankerName = Literal["meaning", "words", "tags"]

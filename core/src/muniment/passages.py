@@ -1,0 +1,249 @@
+"""How a text is cut into the passages that an embedder takes.
+
+Owns where a text may be cut and which cuts are taken. It counts no tokens and knows no embedder: a caller
+splits the text, counts each unit with the embedder's own tokeniser, halves the units that are still too long,
+and groups the rest.
+
+Boundaries depend on the text alone. A boundary is taken where its key (how natural the place is, then a
+checksum of what stands before it) is the least of all within a distance on either side, as in local-minimum
+content-defined chunking (Bjørner, Blass and Gurevich, "Content-Dependent Chunking for Differential
+Compression", 2010). So an edit moves only the boundaries near it, and everything further down keeps its
+passages. There is no overlap and no ordinal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+MAX_UNIT: Final = 200
+"""The longest unit that `split` returns, in code points."""
+
+_LONG_WORD: Final = 40
+_LONG_CLUSTER: Final = 32
+_CONTEXT: Final = 8
+_NEAR: Final = 0.3
+_ZERO_WIDTH_JOINER: Final = "\u200d"
+
+# Each alternative starts at a character that the previous one cannot have left half read, and none can fail after a
+# long run: the time stays linear for any text.
+_ENDS = re.compile(
+    r"""(?:\r\n|[\n\r\x0b\x0c\x85\u2028\u2029])(?:[^\S\n]*+\n)*+   # a line end and the blank lines after it
+      | (?:(?<=[.!?…])|(?<=[.!?…]["'”’»)\]]))[^\S\n\r]++            # the space after a sentence
+      | [。！？｡]++[”’」』）》】]*+                                    # the end of a sentence in CJK
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"\S++\s*+|\s++")
+_SENTENCE_END = re.compile(r"[.!?…。！？｡:][\"'”’»)\]」』）》】]?\Z")
+
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")  # vowels and final consonants of a Hangul syllable
+_PLAIN_BELOW: Final = "\u0300"
+
+
+def split(content: str) -> list[str]:
+    """The units of a text, in order: lines and sentences, and pieces of those that are longer than
+        `MAX_UNIT`.
+
+    `''.join(split(content)) == content`; every unit has 1 to `MAX_UNIT` code points, and an empty text has no
+    units. White space stays with the unit before it. Pieces are cut after white space where there is any,
+    otherwise between characters, and inside a combining or joined sequence only where that alone is longer
+    than 32 code points.
+    """
+    units: list[str] = []
+    for segment in _segments(content):
+        units.extend([segment] if len(segment) <= MAX_UNIT else _pieces(segment))
+    return units
+
+
+def halves(unit: str) -> tuple[str, str]:
+    """Two non-empty parts of a unit that an embedder finds too long, each at least a quarter of it where
+        possible.
+
+    The place is chosen as in `split`: after white space, else between characters, and by what stands before
+    it, so that an edited unit is cut where it was cut before. Raises `ValueError` for a unit of fewer than
+    two code points.
+    """
+    if len(unit) < 2:
+        raise ValueError("A unit of one character cannot be cut; the embedder's limit is too small for it.")
+    atoms, keys = _atoms(unit)
+    ends = list(accumulate(len(atom) for atom in atoms))[:-1]
+    quarter = len(unit) / 4
+    central = [(key, end) for key, end in zip(keys, ends, strict=False) if quarter <= end <= 3 * quarter]
+    middle = len(unit) // 2
+    nearest = min(ends, key=lambda end: abs(end - middle), default=middle)
+    place = min(central, default=(0, nearest))[1]
+    return unit[:place], unit[place:]
+
+
+def group(units: Sequence[str], counts: Sequence[int], limit: int) -> list[str]:
+    """Passages made of neighbouring units, each with counts that sum to at most `limit`.
+
+    `counts` holds the size of each unit in the embedder's tokens, `limit` what it takes at most. The passages
+    joined are the units joined. A text within the limit is one passage; in a longer one boundaries fall
+    before headings and after paragraphs where there are any nearby, and passages are between a third and all
+    of the limit where the units allow it.
+
+    Raises `ValueError` when `units` and `counts` differ in number, a count is negative, or one exceeds
+    `limit`: such a unit is to be halved first.
+    """
+    if len(units) != len(counts):
+        raise ValueError(f"There are {len(units)} units and {len(counts)} counts; each unit needs one.")
+    for count in counts:
+        if not 0 <= count <= limit:
+            raise ValueError(f"A unit of {count} does not fit into the limit of {limit}; halve it first.")
+    keys = [
+        _key(_roughness(before, after), before.encode("utf-8", "surrogatepass"))
+        for before, after in pairwise(units)
+    ]
+    cuts = [0, *_cuts(keys, counts, limit), len(units)]
+    return ["".join(units[start:end]) for start, end in pairwise(cuts) if start < end]
+
+
+def digest(text: str) -> str:
+    """A passage's hash: the first 32 hexadecimal digits of the SHA-256 of its UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+
+
+def _segments(content: str) -> Iterator[str]:
+    ends: list[int] = []
+    for match in _ENDS.finditer(content):
+        if ends and ends[-1] == match.start():
+            ends.pop()
+        if match.end() == len(content) or not _joined(content, 0, match.end()):
+            ends.append(match.end())
+    for start, end in pairwise([0, *ends, len(content)]):
+        if start < end:
+            yield content[start:end]
+
+
+def _pieces(segment: str) -> list[str]:
+    atoms, keys = _atoms(segment)
+    cuts = _cuts(keys, [len(atom) for atom in atoms], MAX_UNIT)
+    return ["".join(atoms[start:end]) for start, end in pairwise([0, *cuts, len(atoms)])]
+
+
+def _atoms(segment: str) -> tuple[list[str], list[int]]:
+    """The smallest parts of a segment, and the key of the boundary after each: words before characters."""
+    atoms: list[str] = []
+    keys: list[int] = []
+    words = _WORD.findall(segment)
+    for word in words:
+        parts = [word] if len(word) <= _LONG_WORD and len(words) > 1 else _clusters(word)
+        atoms.extend(parts)
+        keys.extend(_keys_inside(word, parts))
+        keys.append(_key(0, word.encode("utf-8", "surrogatepass")))
+    return atoms, keys
+
+
+def _keys_inside(word: str, parts: list[str]) -> Iterator[int]:
+    raw = word.encode("utf-32-le", "surrogatepass")
+    for end in accumulate(len(part) for part in parts[:-1]):
+        yield _key(1, raw[max(0, 4 * (end - _CONTEXT)) : 4 * end])
+
+
+def _clusters(word: str) -> list[str]:
+    """A word's characters, each with the marks and joined characters that follow it."""
+    if word.isalnum() and not _JAMO.search(word):
+        return list(word)
+    cuts = [0]
+    for place, character in enumerate(word):
+        if place == 0 or (_PLAIN_BELOW > character != "\n" and word[place - 1] != _ZERO_WIDTH_JOINER):
+            joined = False
+        else:
+            joined = _joined(word, cuts[-1], place) and place - cuts[-1] < _LONG_CLUSTER
+        if place and not joined:
+            cuts.append(place)
+    return [word[start:end] for start, end in pairwise([*cuts, len(word)])]
+
+
+def _joined(text: str, start: int, place: int) -> bool:
+    """Whether the character at a place belongs to the sequence before it, which began at `start`."""
+    before, after = text[place - 1], text[place]
+    if before == _ZERO_WIDTH_JOINER or after == _ZERO_WIDTH_JOINER:
+        return True
+    if after < _PLAIN_BELOW:
+        return after == "\n" and before == "\r"
+    if "\U0001f1e6" <= after <= "\U0001f1ff":
+        return place - start == 1 and "\U0001f1e6" <= before <= "\U0001f1ff"
+    return (
+        unicodedata.category(after)[0] == "M"
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or "\U000e0020" <= after <= "\U000e007f"
+        or _JAMO.match(after) is not None
+    )
+
+
+def _roughness(before: str, after: str) -> int:
+    """How unnatural a boundary between two units is: 0 before a heading, 4 inside a sentence."""
+    line = before.rstrip(" \t")
+    ends_line = line.endswith(("\n", "\r"))
+    if ends_line and after.startswith("#"):
+        return 0
+    text = line.rstrip()
+    if line.count("\n", len(text)) > 1:
+        return 1
+    finished = _SENTENCE_END.search(text[-2:]) is not None
+    return 4 - 1 * (ends_line or finished) - 1 * (ends_line and finished)
+
+
+def _key(roughness: int, context: bytes) -> int:
+    return roughness << 32 | zlib.crc32(context)
+
+
+def _cuts(keys: Sequence[int], sizes: Sequence[int], limit: int) -> list[int]:
+    """The indices at which to start a new part, none of which is larger than `limit`.
+
+    `keys[i]` belongs to the boundary between `i` and `i + 1`. Boundaries that are the least within `_NEAR` of
+    the limit are taken; what lies between two of them and is too large is cut further from its beginning.
+    """
+    offsets = list(accumulate(sizes, initial=0))
+    if offsets[-1] <= limit:
+        return []
+    near = max(1, int(limit * _NEAR))
+    cuts: list[int] = []
+    fixed = [0, *_local_minima(keys, offsets, near), len(sizes)]
+    for start, end in pairwise(fixed):
+        cuts.extend(_forced(keys, offsets, start, end, near, limit))
+        cuts.append(end)
+    return cuts[:-1]
+
+
+def _local_minima(keys: Sequence[int], offsets: Sequence[int], near: int) -> list[int]:
+    minima: list[int] = []
+    window: deque[int] = deque()
+    ahead = 1
+    for place in range(1, len(offsets) - 1):
+        while ahead < len(offsets) - 1 and offsets[ahead] <= offsets[place] + near:
+            while window and keys[window[-1] - 1] > keys[ahead - 1]:
+                window.pop()
+            window.append(ahead)
+            ahead += 1
+        while offsets[window[0]] < offsets[place] - near:
+            window.popleft()
+        far_from_edges = near <= offsets[place] <= offsets[-1] - near
+        if window[0] == place and far_from_edges:
+            minima.append(place)
+    return minima
+
+
+def _forced(
+    keys: Sequence[int], offsets: Sequence[int], start: int, end: int, near: int, limit: int
+) -> Iterator[int]:
+    while offsets[end] - offsets[start] > limit:
+        best = start + 1
+        for place in range(start + 1, end):
+            if offsets[place] - offsets[start] > limit:
+                break
+            too_small = min(offsets[place] - offsets[start], offsets[end] - offsets[place]) < near
+            best_too_small = min(offsets[best] - offsets[start], offsets[end] - offsets[best]) < near
+            if best_too_small or (not too_small and keys[place - 1] <= keys[best - 1]):
+                best = place
+        yield best
+        start = best

@@ -1,0 +1,82 @@
+"""The seats that plugins fill, and the values that cross them.
+
+A storage holds no rule that another storage must repeat: who may write, what a patch does, how text is cut, analysed
+and scored is decided in core before a value gets here. What is left to a storage is atomicity, compare-and-set, the
+snapshot of a read and the readable set of an ``Audience``. Authors import everything from this package.
+"""
+
+from __future__ import annotations
+
+from muniment.ports.reading import (
+    Audience,
+    Found,
+    MemoryFacts,
+    Position,
+    ProjectFacts,
+    SearchQuery,
+    Selector,
+)
+from muniment.ports.seats import (
+    Embedder,
+    PluginContext,
+    Storage,
+    Transport,
+)
+from muniment.ports.vectors import (
+    Passages,
+    PassageVector,
+    Space,
+    Unembedded,
+    Vector,
+    Vectors,
+)
+from muniment.ports.writing import (
+    Applied,
+    AuditDraft,
+    Create,
+    Index,
+    Mutation,
+    NewProject,
+    Placement,
+    ReceiptClaim,
+    ReceiptTaken,
+    Remove,
+    Restore,
+    Revise,
+    ShareChange,
+    StoredReceipt,
+)
+
+__all__ = [
+    "Applied",
+    "Audience",
+    "AuditDraft",
+    "Create",
+    "Embedder",
+    "Found",
+    "Index",
+    "MemoryFacts",
+    "Mutation",
+    "NewProject",
+    "PassageVector",
+    "Passages",
+    "Placement",
+    "PluginContext",
+    "Position",
+    "ProjectFacts",
+    "ReceiptClaim",
+    "ReceiptTaken",
+    "Remove",
+    "Restore",
+    "Revise",
+    "SearchQuery",
+    "Selector",
+    "ShareChange",
+    "Space",
+    "Storage",
+    "StoredReceipt",
+    "Transport",
+    "Unembedded",
+    "Vector",
+    "Vectors",
+]

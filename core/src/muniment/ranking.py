@@ -1,0 +1,198 @@
+"""The formulas of search: BM25, tag overlap, and how the rankers' scores become one order.
+
+Owns every number and every tie of a ranking, so that each storage answers in the same order. It leaves the
+terms to `lexical`, the cosines, the candidates and the statistics to the storages, and what a caller may read
+to `access`. A storage may push `bm25` into its engine where the conformance suite shows the same order.
+
+Three rankers: *meaning* (cosine of the best passage), *words* (BM25), *tags* (overlap). Each hands its first
+`POOL` memories to the fusion; a candidate of any of them is scored exactly by all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from muniment.models import RankerHit
+
+K1: Final = 1.2
+"""How soon a repeated term stops counting (BM25)."""
+B: Final = 0.75
+"""How much a long memory is held against its terms, 0 to 1 (BM25)."""
+POOL: Final = 200
+"""How many candidates each ranker hands to the fusion."""
+RRF_K: Final = 60
+"""The constant of reciprocal rank fusion."""
+WEIGHT: Final = 0.5
+"""The share of meaning in the weighted fusion; words have the rest."""
+TAG_WEIGHT: Final = 0.2
+"""What a perfect tag overlap adds to the weighted fusion."""
+
+_TAG = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_EDGES = re.compile(r"^[\W_]+|(?<=\w)[\W_]+$", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What BM25 knows of the memories that the caller can read, before any filter.
+
+    `documents` counts them, `average_length` is the mean of their `Terms.length`, and `document_frequencies`
+    says in how many of them each term of the query occurs; a term that is missing there occurs in none.
+    """
+
+    documents: int
+    average_length: float
+    document_frequencies: Mapping[str, int]
+
+
+class Fusion(StrEnum):
+    """How the rankers' results become one score."""
+
+    weighted = "weighted"
+    rrf = "rrf"
+
+
+class Ranked(BaseModel):
+    """A memory's place in a result: the fused score, and each ranker's part where it had one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    score: float
+    meaning: RankerHit | None = None
+    words: RankerHit | None = None
+    tags: RankerHit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """Each ranker's exact scores by memory id, for every candidate of any ranker that it has a score for. An
+    empty `meaning` says that the query was not compared by meaning at all, for instance without an embedder.
+    """
+
+    meaning: Mapping[str, float] = field(default_factory=dict[str, float])
+    words: Mapping[str, float] = field(default_factory=dict[str, float])
+    tags: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def idf(documents: int, frequency: int) -> float:
+    """How rare a term is: `ln(1 + (N - df + 0.5) / (df + 0.5))`, never negative.
+
+    Robertson and Spärck Jones' weight as in Robertson and Zaragoza, "The Probabilistic Relevance Framework:
+    BM25 and Beyond" (2009), with Lucene's 1 inside the logarithm. A `frequency` above `documents` counts as
+    `documents`.
+    """
+    known = min(frequency, documents)
+    return math.log(1.0 + (documents - known + 0.5) / (known + 0.5))
+
+
+def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, int], statistics: Statistics) -> float:
+    """The words score of one memory: 0 when it holds no term of the query, else positive.
+
+    `sum over t of qtf · idf · tf · (K1 + 1) / (tf + K1 · (1 - B + B · length / average_length))`, with `tf`
+    from `frequencies` and `qtf` from `query` (Robertson and Zaragoza 2009, equation 3.15, linear in the
+    query's counts). Terms are added in their sorted order, so that a sum is the same on every machine.
+    """
+    relative = length / statistics.average_length if statistics.average_length > 0 else 1.0
+    saturation = K1 * (1.0 - B + B * relative)
+    score = 0.0
+    for term in sorted(query):
+        count = frequencies.get(term, 0)
+        if count > 0:
+            rarity = idf(statistics.documents, statistics.document_frequencies.get(term, 0))
+            score += query[term] * rarity * count * (K1 + 1.0) / (count + saturation)
+    return score
+
+
+def bm25_ceiling(query: Mapping[str, int], statistics: Statistics) -> float:
+    """What no memory's `bm25` can exceed for this query: `sum over t of qtf · idf · (K1 + 1)`; 0 for no
+    terms.
+
+    Terms that occur nowhere count too, so a memory that answers half of the query stays near one half.
+    """
+    return sum(
+        query[term] * idf(statistics.documents, statistics.document_frequencies.get(term, 0)) * (K1 + 1.0)
+        for term in sorted(query)
+    )
+
+
+@lru_cache(maxsize=256)
+def query_tags(query: str) -> frozenset[str]:
+    """The words of a query that could be tags.
+
+    The words between white space, as they are and without the punctuation around them (`.env` and `(urgent),`
+    are both found), as far as they match `[A-Za-z0-9._-]{1,64}`; case counts.
+    """
+    words = query.split()
+    candidates = {*words, *(_EDGES.sub("", word) for word in words)}
+    return frozenset(word for word in candidates if _TAG.fullmatch(word))
+
+
+def tag_overlap(tags: Collection[str], wanted: frozenset[str]) -> float:
+    """How well a memory's tags answer a query: `n / (n + 1)` for n different tags among `wanted`, 0 for none.
+
+    `wanted` is `query_tags` of the query; tags are compared whole and case-sensitively.
+    """
+    matching = len(wanted.intersection(tags))
+    return matching / (matching + 1)
+
+
+def fuse(
+    legs: Legs, *, ceiling: float, fusion: Fusion, weight: float = WEIGHT, min_score: float | None = None
+) -> list[Ranked]:
+    """One order from the rankers' scores: highest score first, ties by id.
+
+    `Fusion.weighted`: `weight · cosine + (1 - weight) · BM25 / ceiling + TAG_WEIGHT · overlap`, a convex
+    combination of exact scores (Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid
+    Retrieval", 2023) with the tags on top. A ranker without a score contributes nothing, and so does BM25
+    under a ceiling of 0. When the meaning leg is empty, words count in full (as with weight 0), so that a
+    score means the same without an embedder.
+
+    `Fusion.rrf`: `sum of 1 / (RRF_K + rank)` over the rankers that have the memory among their first `POOL`
+    (Cormack, Clarke and Büttcher, 2009).
+
+    Scores of 0 and below, and NaN, are no match: a memory with only such scores is not in the result, and a
+    negative cosine takes nothing away from the other rankers. `min_score` keeps the memories with at least
+    that fused score.
+
+        Raises `ValueError` for a weight outside 0 to 1.
+    """
+    if not 0.0 <= weight <= 1.0:
+        raise ValueError(f"The weight of meaning is {weight}; it must be between 0 and 1.")
+    meaning, words, tags = (_ranks(leg) for leg in (legs.meaning, legs.words, legs.tags))
+    share = weight if legs.meaning else 0.0
+    hits: list[Ranked] = []
+    for identity in {**meaning, **words, **tags}:
+        parts = (meaning.get(identity), words.get(identity), tags.get(identity))
+        score = _reciprocal(parts) if fusion is Fusion.rrf else _weighted(parts, ceiling, share)
+        if score > 0.0 and (min_score is None or score >= min_score):
+            hits.append(Ranked(id=identity, score=score, meaning=parts[0], words=parts[1], tags=parts[2]))
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+
+_Parts = tuple[RankerHit | None, RankerHit | None, RankerHit | None]
+
+
+def _ranks(leg: Mapping[str, float]) -> dict[str, RankerHit]:
+    matches = sorted((-score, identity) for identity, score in leg.items() if score > 0.0)
+    return {
+        identity: RankerHit(rank=min(place, POOL + 1), score=-negated)
+        for place, (negated, identity) in enumerate(matches, start=1)
+    }
+
+
+def _weighted(parts: _Parts, ceiling: float, weight: float) -> float:
+    meaning, words, tags = (part.score if part else 0.0 for part in parts)
+    share_of_words = words / ceiling if ceiling > 0.0 else 0.0
+    return weight * meaning + (1.0 - weight) * share_of_words + TAG_WEIGHT * tags
+
+
+def _reciprocal(parts: _Parts) -> float:
+    return sum(1.0 / (RRF_K + part.rank) for part in parts if part and part.rank <= POOL)

@@ -1,0 +1,99 @@
+"""A deterministic embedder without a model: each word is hashed to a direction, a text is the sum of its words.
+
+Texts that share words are near; nothing else is. It is fast, needs no download, and gives the same vector on every
+machine, which is what tests of everything but meaning want.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from muniment.errors import ConfigurationError
+from muniment.ports import PluginContext, Space, Vector, Vectors
+
+DIMENSIONS = 64
+PASSAGE_TOKENS = 254
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class HashEmbedder:
+    """Unit vectors of ``dimensions`` from hashed words; a token is a word or a punctuation mark."""
+
+    def __init__(self, dimensions: int = DIMENSIONS, passage_tokens: int = PASSAGE_TOKENS) -> None:
+        self._space = Space(
+            id=f"hash:{dimensions}:{passage_tokens}",
+            provider="hash",
+            model=f"words-{dimensions}",
+            dimensions=dimensions,
+            pooling="sum",
+            normalised=True,
+            passage_tokens=passage_tokens,
+        )
+
+    @property
+    def name(self) -> str:
+        """``hash:`` and the dimensions."""
+        return f"hash:{self._space.dimensions}"
+
+    @property
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def space(self) -> Space:
+        """The space of these dimensions."""
+        return self._space
+
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Words and punctuation marks."""
+        return [len(_WORD.findall(text)) for text in texts]
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """One unit vector a text, ``(len(texts), dimensions)``."""
+        made = np.zeros((len(texts), self._space.dimensions), dtype=np.float32)
+        for row, text in enumerate(texts):
+            made[row] = self._vector(text)
+        return made
+
+    async def embed_query(self, text: str) -> Vector:
+        """The same as for a passage."""
+        return self._vector(text)
+
+    def _vector(self, text: str) -> Vector:
+        words = _WORD.findall(text.casefold()) or [text]
+        total = np.sum([_direction(word, self._space.dimensions) for word in words], axis=0, dtype=np.float64)
+        length = float(np.linalg.norm(total))
+        return np.asarray(total / length, dtype=np.float32)
+
+
+@lru_cache(maxsize=65_536)
+def _direction(word: str, dimensions: int) -> Vector:
+    """A word's own direction: hash bytes as numbers around a mean above zero, so that no sum of words is zero."""
+    count = -(-dimensions // 64)
+    data = b"".join(
+        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), salt=index.to_bytes(2, "big")).digest()
+        for index in range(count)
+    )
+    return np.frombuffer(data, dtype=np.uint8)[:dimensions].astype(np.float32) - np.float32(112)
+
+
+def create(context: PluginContext) -> HashEmbedder:
+    """The embedder of ``hash:`` or ``hash:DIMENSIONS``. Raises ConfigurationError."""
+    wanted = context.spec.partition(":")[2]
+    if not wanted:
+        return HashEmbedder()
+    if not wanted.isascii() or not wanted.isdigit() or not 8 <= int(wanted) <= 4096:
+        raise ConfigurationError(f"embedder {context.spec!r}: dimensions go from 8 to 4096; write hash: or hash:256.")
+    return HashEmbedder(int(wanted))

@@ -1,0 +1,441 @@
+"""The reference storage: the contract in memory, each rule of it a method that a mutant can break.
+
+A mutation is staged row by row and committed at the end without a pause in between, so other clients of the same data
+see all of it or none. The scan and the scoring of a search are in ``search``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import ClassVar, TypeVar
+
+from muniment import limits
+from muniment.access import project_key, user_key
+from muniment.errors import NotFound, VersionConflict
+from muniment.models import Access, AuditRecord, MemoryRecord, Share
+from muniment.ports import (
+    Applied,
+    Audience,
+    AuditDraft,
+    Create,
+    Found,
+    Index,
+    MemoryFacts,
+    Mutation,
+    NewProject,
+    Passages,
+    PluginContext,
+    Position,
+    ProjectFacts,
+    ReceiptTaken,
+    Remove,
+    Restore,
+    Revise,
+    SearchQuery,
+    Selector,
+    ShareChange,
+    Space,
+    StoredReceipt,
+    Unembedded,
+    Vector,
+    Vectors,
+)
+from muniment.reference import search
+from muniment.reference.rows import MemoryRow, PassageKey, ProjectRow, ReceiptRow, ReferenceData, Staged
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ReferenceStorage:
+    """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
+
+    WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
+    """The points of a write, in order, that ``on_write`` is called with."""
+
+    def __init__(self, data: ReferenceData | None = None, *, clock: Callable[[], datetime] = _now) -> None:
+        self.data = data if data is not None else ReferenceData()
+        self.clock = clock
+        self.on_write: Callable[[str], None] = lambda point: None
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """The data stays with whoever holds it."""
+
+    async def migrate(self) -> tuple[str, ...]:
+        """There is no schema."""
+        return ()
+
+    async def describe(self) -> Mapping[str, str]:
+        """What it is."""
+        return {"server": "in memory"}
+
+    # ------------------------------------------------------------ who reads what
+
+    def readable_projects(self, audience: Audience) -> list[ProjectRow]:
+        """The audience's projects."""
+        return [row for row in self.data.projects.values() if self.admits(row, audience)]
+
+    def admits(self, row: ProjectRow, audience: Audience) -> bool:
+        """Whether the audience owns the project or holds a grant on it that is enough."""
+        if row.owner == audience.user:
+            return True
+        grants = self.grants(row, audience)
+        return Share.RW in grants if audience.need is Access.WRITE else bool(grants)
+
+    def grants(self, row: ProjectRow, audience: Audience) -> tuple[Share, ...]:
+        """The grants to the audience's groups."""
+        return tuple(share for group, share in row.shares.items() if group in audience.groups)
+
+    def readable_keys(self, audience: Audience) -> frozenset[str]:
+        """The audience's scope keys."""
+        projects = (project_key(row.id) for row in self.readable_projects(audience))
+        return frozenset((user_key(audience.user), *projects))
+
+    def readable(self, audience: Audience, *, deleted: bool) -> list[MemoryRow]:
+        """The audience's memories, live or deleted."""
+        keys = self.readable_keys(audience)
+        return [
+            row for row in self.data.memories.values() if row.placement.scope_key in keys and row.deleted is deleted
+        ]
+
+    def selects(self, selector: Selector, row: MemoryRow) -> bool:
+        """Whether the selector's parts all hold."""
+        return (
+            (selector.scope_key is None or row.placement.scope_key == selector.scope_key)
+            and (selector.scope is None or row.placement.scope == selector.scope)
+            and set(selector.tags) <= set(row.tags)
+        )
+
+    # ------------------------------------------------------------ projects
+
+    async def find_projects(self, audience: Audience, name: str) -> Sequence[ProjectFacts]:
+        """The audience's projects with this key or id."""
+        await self.pause()
+        return [
+            self.project_facts(row, audience) for row in self.readable_projects(audience) if name in (row.key, row.id)
+        ]
+
+    async def list_projects(self, audience: Audience, *, after: Position | None, limit: int) -> Sequence[ProjectFacts]:
+        """The audience's projects, newest first."""
+        await self.pause()
+        rows = _ordered(self.readable_projects(audience), after)
+        return [self.project_facts(row, audience) for row in rows[:limit]]
+
+    async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
+        """Insert unless (owner, key) is there."""
+        await self.pause()
+        audience = Audience(new.owner)
+        for row in self.data.projects.values():
+            if (row.owner, row.key) == (new.owner, new.key):
+                return self.project_facts(row, audience), False
+        now = self.clock()
+        row = ProjectRow(new.id, new.key, new.owner, 1, now, now, {})
+        self.data.projects[new.id] = row
+        self.data.audit[new.audit.id] = audited(new.audit, now)
+        return self.project_facts(row, audience), True
+
+    async def record(self, audit: AuditDraft) -> None:
+        """Store an audit entry once."""
+        await self.pause()
+        self.data.audit.setdefault(audit.id, audited(audit, self.clock()))
+
+    async def change_share(self, change: ShareChange) -> Applied:
+        """Compare-and-set on the project's version."""
+        await self.pause()
+        row = self.data.projects.get(change.project_id)
+        if row is None:
+            raise NotFound(f"There is no project {change.project_id}.")
+        self.match_version(row.version, change.expected_version)
+        shares = {group: share for group, share in row.shares.items() if group != change.group}
+        if change.share is not None:
+            shares[change.group] = change.share
+        at = max(self.clock(), row.updated_at)
+        row = replace(row, shares=shares, version=row.version + 1, updated_at=at)
+        self.data.projects[row.id] = row
+        self.data.audit[change.audit.id] = audited(change.audit, at)
+        return Applied(row.version, row.created_at, row.updated_at)
+
+    def project_facts(self, row: ProjectRow, audience: Audience) -> ProjectFacts:
+        """A project as the audience may know it."""
+        return ProjectFacts(
+            id=row.id,
+            key=row.key,
+            owner=row.owner,
+            version=row.version,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            grants=self.grants(row, audience),
+            shares=dict(row.shares) if row.owner == audience.user else None,
+        )
+
+    # ------------------------------------------------------------ reads of memories
+
+    async def load(self, audience: Audience, memory_id: str, *, space: str | None = None) -> MemoryFacts | None:
+        """The memory, live or deleted, if the audience reads its scope."""
+        await self.pause()
+        row = self.data.memories.get(memory_id)
+        if row is None or row.placement.scope_key not in self.readable_keys(audience):
+            return None
+        project = self.data.projects.get(row.placement.project_id or "")
+        return MemoryFacts(
+            memory=row.record(),
+            scope_key=row.placement.scope_key,
+            owner=project.owner if project else row.placement.user or "",
+            grants=self.grants(project, audience) if project else (),
+            deleted=row.deleted,
+            passages=frozenset(key for of, key in row.passages if of == space),
+            embedded=space in row.embedded,
+        )
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """Readable memories, newest first."""
+        await self.pause()
+        rows = [row for row in self.readable(audience, deleted=selector.deleted) if self.selects(selector, row)]
+        return [row.record() for row in _ordered(rows, after)[:limit]]
+
+    async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
+        """The fused order over the readable live memories."""
+        await self.pause()
+        live = self.readable(audience, deleted=False)
+        selected = [row for row in live if self.selects(selector, row)]
+        ranked = search.rank(live, selected, query)[query.offset : query.offset + query.limit]
+        return [Found(self.data.memories[one.id].record(), one) for one in ranked]
+
+    async def history(
+        self, audience: Audience, memory_id: str, *, before: int | None, limit: int
+    ) -> Sequence[AuditRecord]:
+        """A readable memory's audit entries by version descending."""
+        await self.pause()
+        row = self.data.memories.get(memory_id)
+        if row is None or row.placement.scope_key not in self.readable_keys(audience):
+            return []
+        entries = [
+            entry
+            for entry in self.data.audit.values()
+            if entry.memory_id == memory_id and (before is None or entry.version < before)
+        ]
+        return sorted(entries, key=lambda entry: -entry.version)[:limit]
+
+    # ------------------------------------------------------------ mutations
+
+    async def apply(self, mutation: Mutation) -> Applied:
+        """Stage every row of the mutation, then commit all of them at once."""
+        await self.pause()
+        now = self.clock()
+        staged = Staged()
+        self.stage_memory(staged, mutation, now)
+        self.stage_audit(staged, mutation, now)
+        self.stage_receipt(staged, mutation, now)
+        staged.commit(self.data)
+        assert staged.memory is not None
+        return Applied(staged.memory.version, staged.memory.created_at, staged.memory.updated_at)
+
+    def stage_memory(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
+        """The memory's new row."""
+        self.on_write("memory")
+        match mutation:
+            case Create():
+                row = self.created(mutation, now)
+            case Revise():
+                row = self.revised(self.matching(mutation, deleted=False), mutation)
+            case Remove():
+                row = self.removed(self.matching(mutation, deleted=False))
+            case Restore():
+                row = self.restored(self.matching(mutation, deleted=True), mutation)
+            case _:
+                raise TypeError(f"unknown mutation {type(mutation).__name__}")
+        if not isinstance(mutation, Create):
+            at = max(now, row.updated_at)
+            row = replace(row, version=self.next_version(row.version), editor=mutation.editor, updated_at=at)
+        staged.memory = row
+
+    def matching(self, mutation: Revise | Remove | Restore, *, deleted: bool) -> MemoryRow:
+        """The row that the mutation was made for. Raises NotFound, VersionConflict."""
+        row = self.data.memories.get(mutation.memory_id)
+        if row is None or row.deleted is not deleted:
+            raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if deleted else 'not '}deleted.")
+        self.match_version(row.version, mutation.expected_version)
+        return row
+
+    def match_version(self, current: int, expected: int) -> None:
+        """Compare-and-set."""
+        if current != expected:
+            raise VersionConflict(current)
+
+    def next_version(self, version: int) -> int:
+        """One more."""
+        return version + 1
+
+    def created(self, mutation: Create, now: datetime) -> MemoryRow:
+        """A new row at version 1."""
+        row = MemoryRow(
+            id=mutation.memory_id,
+            placement=mutation.placement,
+            content=mutation.content,
+            tags=mutation.tags,
+            version=1,
+            editor=mutation.editor,
+            created_at=now,
+            updated_at=now,
+        )
+        return self.indexed(row, mutation.index)
+
+    def revised(self, row: MemoryRow, mutation: Revise) -> MemoryRow:
+        """The fields that are not None, and with new content the search entries."""
+        if mutation.content is not None:
+            row = replace(row, content=mutation.content)
+        if mutation.tags is not None:
+            row = replace(row, tags=mutation.tags)
+        if mutation.placement is not None:
+            row = replace(row, placement=mutation.placement)
+        return row if mutation.index is None else self.indexed(row, mutation.index)
+
+    def removed(self, row: MemoryRow) -> MemoryRow:
+        """Deleted, and without search entries."""
+        return replace(row, deleted=True, terms=None, analyser=None, passages={}, embedded=frozenset[str]())
+
+    def restored(self, row: MemoryRow, mutation: Restore) -> MemoryRow:
+        """Live again, with search entries."""
+        return self.indexed(replace(row, deleted=False), mutation.index)
+
+    def indexed(self, row: MemoryRow, index: Index) -> MemoryRow:
+        """The row with its search entries replaced."""
+        row = self.with_terms(row, index)
+        return self.with_passages(row, index.passages)
+
+    def with_terms(self, row: MemoryRow, index: Index) -> MemoryRow:
+        """The row with these terms."""
+        self.on_write("terms")
+        return replace(row, terms=index.terms, analyser=index.analyser)
+
+    def with_passages(self, row: MemoryRow, passages: Passages | None) -> MemoryRow:
+        """The row with exactly the passages that are wanted, of no other space."""
+        self.on_write("passages")
+        if passages is None:
+            return replace(row, passages={}, embedded=frozenset[str]())
+        kept = self.kept_passages(row, passages)
+        fresh = {(passages.space, one.hash): one.vector for one in passages.vectors}
+        embedded = frozenset((passages.space,)) if passages.complete else frozenset[str]()
+        return replace(row, passages={**kept, **fresh}, embedded=embedded)
+
+    def kept_passages(self, row: MemoryRow, passages: Passages) -> dict[PassageKey, Vector]:
+        """The stored passages that are still part of the text."""
+        return {
+            key: vector
+            for key, vector in row.passages.items()
+            if key[0] == passages.space and key[1] in passages.hashes
+        }
+
+    def stage_audit(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
+        """The audit entry."""
+        self.on_write("audit")
+        staged.audit = audited(mutation.audit, staged.memory.updated_at if staged.memory else now)
+
+    def stage_receipt(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
+        """The claim, if there is one and its key is free. Raises ReceiptTaken."""
+        if mutation.claim is None:
+            return
+        self.on_write("receipt")
+        if self.kept_receipt(mutation.claim.principal, mutation.claim.key) is not None:
+            raise ReceiptTaken
+        staged.receipt = ReceiptRow(mutation.claim, staged.memory.updated_at if staged.memory else now)
+
+    def kept_receipt(self, principal: str, key: str) -> ReceiptRow | None:
+        """The receipt with this key that is not too old."""
+        row = self.data.receipts.get((principal, key))
+        return row if row is not None and row.at > self.clock() - limits.IDEMPOTENCY_KEPT else None
+
+    async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
+        """The receipt kept for this key."""
+        await self.pause()
+        row = self.kept_receipt(principal, key)
+        if row is None:
+            return None
+        return StoredReceipt(row.claim.body_hash, row.claim.memory_id, row.claim.receipt, row.at)
+
+    # ------------------------------------------------------------ vectors in the background
+
+    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
+        """Insert the space unless it is there."""
+        await self.pause()
+        return self.data.spaces.setdefault(space.id, (space, probes))[1]
+
+    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
+        """Live memories whose passages in the space are not complete."""
+        await self.pause()
+        rows = [row for row in self.data.memories.values() if not row.deleted and space not in row.embedded]
+        return [
+            Unembedded(row.id, row.version, row.content, frozenset(key for of, key in row.passages if of == space))
+            for row in rows[:limit]
+        ]
+
+    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
+        """Store background vectors if the memory is still at this version."""
+        await self.pause()
+        row = self.data.memories.get(memory_id)
+        if row is None or row.deleted or row.version != version:
+            return False
+        others = {key: vector for key, vector in row.passages.items() if key[0] != passages.space}
+        filled = self.with_passages(row, passages)
+        self.data.memories[memory_id] = replace(
+            filled,
+            passages={**others, **filled.passages},
+            embedded=(row.embedded - {passages.space}) | filled.embedded,
+        )
+        return True
+
+    async def pause(self) -> None:
+        """Let others run, as any storage that waits for a server does."""
+        await asyncio.sleep(0)
+
+
+def audited(draft: AuditDraft, at: datetime) -> AuditRecord:
+    """An audit entry as it is stored."""
+    return AuditRecord(
+        id=draft.id,
+        at=at,
+        actor=draft.actor,
+        agent=draft.agent,
+        surface=draft.surface,
+        action=draft.action,
+        memory_id=draft.memory_id,
+        project_id=draft.project_id,
+        version=draft.version,
+        changed=draft.changed,
+        scope_key=draft.scope_key,
+        moved_to=draft.moved_to,
+        patch=draft.patch,
+        details=dict(draft.details) if draft.details else None,
+    )
+
+
+_Row = TypeVar("_Row", ProjectRow, MemoryRow)
+
+
+def _ordered(rows: Iterable[_Row], after: Position | None) -> list[_Row]:
+    """By ``created_at`` descending, then ``id``; only those that come after the position."""
+    ordered = sorted(rows, key=lambda row: row.id)
+    ordered.sort(key=lambda row: row.created_at, reverse=True)
+    if after is None:
+        return ordered
+    return [
+        row
+        for row in ordered
+        if row.created_at < after.created_at or (row.created_at == after.created_at and row.id > after.id)
+    ]
+
+
+def create(context: PluginContext) -> ReferenceStorage:
+    """The storage of ``memory:``."""
+    return ReferenceStorage()
