@@ -65,6 +65,11 @@ class Engine:
             "memory.history": reads.history,
         }
 
+    @property
+    def operations(self) -> frozenset[str]:
+        """The names of the operations that this engine runs."""
+        return frozenset(self._handlers)
+
     async def open(self) -> None:
         """Open the storage, then the embedder. Raises StorageUnavailable, ConfigurationError."""
         await self.storage.open()

@@ -1,0 +1,218 @@
+"""What the engine does when its embedder is slow, absent, broken or another one, and what observers see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from muniment import operations
+from muniment.engine import Engine
+from muniment.engine.embeddings import cut
+from muniment.errors import EmbedderMismatch, EmbedderUnavailable, NotFound
+from muniment.models import (
+    AuditRecord,
+    CallContext,
+    EmbeddingState,
+    MemoryRecord,
+    Principal,
+    Receipt,
+    SearchPage,
+)
+from muniment.ports import Vector, Vectors
+from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
+
+ANN = CallContext(principal=Principal(user="ann"))
+
+
+class FlakyEmbedder(HashEmbedder):
+    """Fails while ``down``, blocks while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        await self.gate.wait()
+        if self.down:
+            raise EmbedderUnavailable
+        return await super().embed_passages(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        await self.gate.wait()
+        if self.down:
+            raise EmbedderUnavailable
+        return await super().embed_query(text)
+
+
+async def write(engine: Engine, content: str) -> Receipt:
+    receipt = await engine.call("memory.write", {"content": content}, ANN)
+    assert isinstance(receipt, Receipt)
+    return receipt
+
+
+async def search(engine: Engine, query: str) -> SearchPage:
+    page = await engine.call("memory.search", {"query": query}, ANN)
+    assert isinstance(page, SearchPage)
+    return page
+
+
+def test_every_operation_has_a_handler() -> None:
+    """An operation that is added to the registry alone is found here, not by a client."""
+    engine = Engine(ReferenceStorage(), None)
+    assert engine.operations == frozenset(operations.OPERATIONS)
+
+
+async def test_an_unknown_operation_is_refused() -> None:
+    """The refusal lists what there is."""
+    async with Engine(ReferenceStorage(), None) as engine:
+        with pytest.raises(NotFound, match=r"memory\.search"):
+            await engine.call("memory.drop", {}, ANN)
+
+
+async def test_without_an_embedder_words_answer_and_nothing_is_degraded() -> None:
+    """`none` is a valid deployment."""
+    async with Engine(ReferenceStorage(), None) as engine:
+        assert (await write(engine, "the archive is in the cellar")).embedding is EmbeddingState.OFF
+        page = await search(engine, "cellar")
+        assert [hit.memory.content for hit in page.items] == ["the archive is in the cellar"]
+        assert page.degraded is None
+        assert page.items[0].meaning is None
+
+
+async def test_a_write_survives_an_embedder_that_is_down_and_is_healed() -> None:
+    """Pending, found by words and said to be degraded; then healed, and found by meaning too."""
+    embedder = FlakyEmbedder()
+    async with Engine(ReferenceStorage(), embedder, background=False) as engine:
+        first = await write(engine, "before the outage")
+        embedder.down = True
+        receipt = await write(engine, "written during the outage")
+        assert (first.embedding, receipt.embedding) == (EmbeddingState.READY, EmbeddingState.PENDING)
+        page = await search(engine, "written outage")
+        assert page.degraded is not None
+        assert receipt.id in [hit.memory.id for hit in page.items]
+        embedder.down = False
+        assert await engine.embeddings.heal() == 1
+        assert await engine.embeddings.heal() == 0
+        page = await search(engine, "written outage")
+        assert page.degraded is None
+        healed = next(hit for hit in page.items if hit.memory.id == receipt.id)
+        assert healed.meaning is not None
+
+
+async def test_pending_memories_heal_by_themselves() -> None:
+    """The background task heals as soon as the embedder is back, without being asked."""
+    embedder = FlakyEmbedder()
+    embedder.down = True
+    storage = ReferenceStorage()
+    async with Engine(storage, embedder) as engine:
+        receipt = await write(engine, "to be healed")
+        assert receipt.embedding is EmbeddingState.PENDING
+        embedder.down = False
+        await write(engine, "an announcement")
+        for _ in range(1_000):
+            if all(row.embedded for row in storage.data.memories.values()):
+                break
+            await asyncio.sleep(0.01)
+        assert all(row.embedded for row in storage.data.memories.values())
+
+
+async def test_a_slow_embedder_delays_a_write_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the time-out the write is stored as pending; a search says that the model is busy or loading."""
+    monkeypatch.setattr("muniment.engine.embeddings.QUERY_PATIENCE", 0.05)
+    embedder = FlakyEmbedder()
+    embedder.gate.clear()
+    async with Engine(ReferenceStorage(), embedder, embed_timeout=0.05) as engine:
+        receipt = await write(engine, "nobody waits for ever")
+        assert receipt.embedding is EmbeddingState.PENDING
+        page = await search(engine, "nobody")
+        assert [hit.memory.id for hit in page.items] == [receipt.id]
+        assert page.degraded is not None
+        embedder.gate.set()
+
+
+async def test_vectors_that_come_late_are_dropped() -> None:
+    """A memory that changed while its vectors were made keeps none of them."""
+    embedder = FlakyEmbedder()
+    storage = ReferenceStorage()
+    async with Engine(storage, embedder, background=False) as engine:
+        await engine.embeddings.space()
+        embedder.down = True
+        receipt = await write(engine, "the first text")
+        embedder.down = False
+        embedder.gate.clear()
+        healing = asyncio.create_task(engine.embeddings.heal())
+        await asyncio.sleep(0.01)
+        await engine.call("memory.delete", {"id": receipt.id}, ANN)
+        embedder.gate.set()
+        assert await healing == 0
+        assert storage.data.memories[receipt.id].passages == {}
+
+
+async def test_another_model_under_the_same_name_is_refused() -> None:
+    """Its probe vectors differ, so it is never mixed with what is stored; the right one still works."""
+
+    class Changed(HashEmbedder):
+        async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+            return np.roll(await super().embed_passages(texts), 1, axis=1)
+
+    data = ReferenceData()
+    async with Engine(ReferenceStorage(data), HashEmbedder(), background=False) as engine:
+        await write(engine, "stored by the first model")
+    async with Engine(ReferenceStorage(data), Changed(), background=False) as engine:
+        with pytest.raises(EmbedderMismatch):
+            await write(engine, "stored by the second model")
+    assert len(data.memories) == 1
+    async with Engine(ReferenceStorage(data), HashEmbedder(), background=False) as engine:
+        assert (await write(engine, "again by the first")).embedding is EmbeddingState.READY
+
+
+async def test_an_embedder_that_gives_nonsense_leaves_the_write_pending() -> None:
+    """Not a number is never stored."""
+
+    class Broken(HashEmbedder):
+        async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+            made = await super().embed_passages(texts)
+            return made * np.float32("nan") if len(texts) == 1 else made
+
+    storage = ReferenceStorage()
+    async with Engine(storage, Broken(), background=False) as engine:
+        receipt = await write(engine, "one passage")
+        assert receipt.embedding is EmbeddingState.PENDING
+        assert storage.data.memories[receipt.id].passages == {}
+
+
+async def test_observers_see_what_was_committed_and_cannot_undo_it() -> None:
+    """An observer that raises is logged; the write stands and the others are told."""
+    seen: list[tuple[str, str]] = []
+
+    def failing(receipt: Receipt, audit: AuditRecord) -> None:
+        raise RuntimeError("observer")
+
+    def watching(receipt: Receipt, audit: AuditRecord) -> None:
+        seen.append((receipt.id, audit.action))
+
+    async with Engine(ReferenceStorage(), None, observers=(failing, watching)) as engine:
+        receipt = await write(engine, "observed")
+        memory = await engine.call("memory.get", {"id": receipt.id}, ANN)
+    assert isinstance(memory, MemoryRecord)
+    assert seen == [(receipt.id, "memory.write")]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 16, 254])
+async def test_passages_fit_the_embedder_whatever_the_text(limit: int) -> None:
+    """No passage has more tokens than the limit; none is blank; in order they hold all the rest of the text."""
+    embedder = HashEmbedder()
+    words = " ".join(f"w{number}" for number in range(400))
+    han = "".join(chr(0x4E00 + number) for number in range(500))
+    text = f"{words}\n{'é' * 300}{han}\n\n\n{'; '.join(str(n) for n in range(300))}\n\nend."
+    passages = await cut(text, embedder, limit)
+    assert max(await embedder.count_tokens(list(passages.values()))) <= limit
+    assert all(passage.strip() for passage in passages.values())
+    assert limit < 16 or "".join("".join(passages.values()).split()) == "".join(text.split())
+    hostile = await cut("word " * 300 + "👩‍👩‍👧" * 50 + "!" * 700 + "\n\n" * 20, embedder, limit)
+    assert max(await embedder.count_tokens(list(hostile.values()))) <= limit
