@@ -34,91 +34,19 @@ MAX_TERM: Final = 64
 """The longest term, in code points; a longer token ends in a digest of itself."""
 
 _VERSION: Final = 1
-_STEMS_OF: Final = (  # words on which the stemmer's rules and releases differ
-    "caresses ponies ties generously generalization relational conditional hopping hoping falling happily skies "
-    "dying news inning proceed exceed succeed herring evening earring commune communism arsenic international "
-    "universities organization sensational triplicate formative adjustable replacement communication rate probate "
-    "controll roll dogs' dog's dogs's youth boyish yes-man saying said past pasted pastes toothbrush fluently ogist"
-).split()
+_STEMMED: Final = """
+    caresses ponies ties generously generalization relational conditional hopping hoping falling happily skies
+    dying news inning proceed exceed succeed herring evening earring commune communism arsenic international
+    universities organization sensational triplicate formative adjustable replacement communication rate probate
+    controll roll dog's dogs's youth boyish saying said past pasted pastes toothbrush fluently ogist
+"""
+"""Words on which the stemmer's rules and releases differ, for the fingerprint."""
 
-_STOP_WORDS: Final = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "and",
-        "or",
-        "but",
-        "if",
-        "so",
-        "than",
-        "then",
-        "of",
-        "at",
-        "by",
-        "for",
-        "with",
-        "from",
-        "to",
-        "in",
-        "on",
-        "into",
-        "as",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "am",
-        "do",
-        "did",
-        "has",
-        "have",
-        "had",
-        "having",
-        "it",
-        "its",
-        "this",
-        "that",
-        "these",
-        "those",
-        "there",
-        "i",
-        "me",
-        "my",
-        "we",
-        "our",
-        "you",
-        "your",
-        "he",
-        "him",
-        "his",
-        "she",
-        "her",
-        "they",
-        "them",
-        "their",
-        "what",
-        "which",
-        "who",
-        "whom",
-        "how",
-        "when",
-        "where",
-        "why",
-        "not",
-        "no",
-        "nor",
-        "can",
-        "could",
-        "will",
-        "would",
-        "should",
-        "about",
-    ]
-)
+_STOP_WORDS: Final = """
+    a an the and or but if so than then of at by for with from to in on into as is are was were be been being am do
+    did has have had having it its this that these those there i me my we our you your he him his she her they
+    them their what which who whom how when where why not no nor can could will would should about
+"""
 
 # Accents, Hebrew points, Arabic vowel signs, and characters that are not seen.
 _DROPPED = re.compile(
@@ -127,20 +55,9 @@ _DROPPED = re.compile(
     "\u00ad\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+"
 )
 _LONG_RUN = re.compile(r"([^\w\s]{32})[^\w\s]++")
-_BASE_LETTERS: Final = str.maketrans(
-    {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "Th"}
-    | {
-        "æ": "ae",
-        "Æ": "Ae",
-        "œ": "oe",
-        "Œ": "Oe",
-        "ı": "i",
-        "\u2019": "'",
-        "\u02bc": "'",
-        "\u2010": "-",
-        "\u2011": "-",
-    }
-)
+_BASE_LETTERS: Final = str.maketrans("øØłŁđĐðÐı\u2019\u02bc\u2010\u2011", "oOlLdDdDi''--") | {
+    ord(letter): base for letter, base in (("þ", "th"), ("Þ", "Th"), ("æ", "ae"), ("Æ", "Ae"), ("œ", "oe"), ("Œ", "Oe"))
+}
 
 _UNSPACED: Final = (
     "\u0e01-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"
@@ -160,9 +77,7 @@ def _spacing_marks() -> str:
 _SPELLED: Final = _spacing_marks()
 _WORD: Final = rf"(?:[^\W{_UNSPACED}]++[{_SPELLED}]*+)++"
 _ASCII_TOKEN = re.compile(rf"\w++(?:{_JOINERS}\w++)*+(?:\+\+|\#(?!\w))?", re.ASCII)
-_TOKEN = re.compile(
-    rf"[{_UNSPACED}](?:[{_UNSPACED}]|[{_SPELLED}])*+|{_WORD}(?:{_JOINERS}{_WORD})*+(?:\+\+|\#(?!\w))?"
-)
+_TOKEN = re.compile(rf"[{_UNSPACED}](?:[{_UNSPACED}]|[{_SPELLED}])*+|{_WORD}(?:{_JOINERS}{_WORD})*+(?:\+\+|\#(?!\w))?")
 _UNSPACED_START = re.compile(f"[{_UNSPACED}]")
 _CHARACTER = re.compile(rf"[^{_SPELLED}][{_SPELLED}]*+|[{_SPELLED}]++")
 _COMPONENT_ENDS = re.compile(r"://|::|->|[/:@\\=&?#+%~]")
@@ -175,7 +90,6 @@ class _Stemmer(Protocol):
 
 
 _ENGLISH_STEMMER: Final = cast("_Stemmer", snowballstemmer.stemmer("english"))  # pyright: ignore[reportUnknownMemberType]
-
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
@@ -315,8 +229,7 @@ def _terms_of_dotted(name: str) -> Iterator[str]:
 
 
 def _dotted_endings(name: str) -> Iterator[str]:
-    """The last two and the last three parts of a dotted name, where that is less than the whole and no end of
-    a version."""
+    """The last two and three parts of a dotted name, where that is not the whole and no end of a version."""
     parts = name.rsplit(".", 3)
     for count in (2, 3):
         if len(parts) > count and parts[-count][:1].isalpha():
@@ -363,11 +276,11 @@ def _bounded(term: str) -> str:
 
 
 def _fingerprint() -> str:
-    rules = f"{_VERSION} {unicodedata.unidata_version} {' '.join(map(_english_stem, _STEMS_OF))}"
+    rules = f"{_VERSION} {unicodedata.unidata_version} {' '.join(map(_english_stem, _STEMMED.split()))}"
     return f"muniment-{_VERSION}-{hashlib.sha256(rules.encode()).hexdigest()[:8]}"
 
 
-_STOP_TERMS: Final = frozenset(map(_english_stem, _STOP_WORDS))
+_STOP_TERMS: Final = frozenset(map(_english_stem, _STOP_WORDS.split()))
 
 ANALYSER: Final[str] = _fingerprint()
 """The fingerprint of these rules; terms that were stored under another one are to be made anew.

@@ -31,8 +31,7 @@ _CONTEXT: Final = 8
 _NEAR: Final = 0.3
 _ZERO_WIDTH_JOINER: Final = "\u200d"
 
-# Each alternative starts at a character that the previous one cannot have left half read, and none can fail after a
-# long run: the time stays linear for any text.
+# No alternative can run far and then fail, so that the time stays linear for any text.
 _ENDS = re.compile(
     r"""(?:\r\n|[\n\r\x0b\x0c\x85\u2028\u2029])(?:[^\S\n]*+\n)*+   # a line end and the blank lines after it
       | (?:(?<=[.!?…])|(?<=[.!?…]["'”’»)\]]))[^\S\n\r]++            # the space after a sentence
@@ -48,8 +47,7 @@ _PLAIN_BELOW: Final = "\u0300"
 
 
 def split(content: str) -> list[str]:
-    """The units of a text, in order: lines and sentences, and pieces of those that are longer than
-        `MAX_UNIT`.
+    """The units of a text, in order: lines and sentences, and pieces of the longer ones.
 
     `''.join(split(content)) == content`; every unit has 1 to `MAX_UNIT` code points, and an empty text has no
     units. White space stays with the unit before it. Pieces are cut after white space where there is any,
@@ -63,12 +61,12 @@ def split(content: str) -> list[str]:
 
 
 def halves(unit: str) -> tuple[str, str]:
-    """Two non-empty parts of a unit that an embedder finds too long, each at least a quarter of it where
-        possible.
+    """Two non-empty parts of a unit that an embedder finds too long.
 
-    The place is chosen as in `split`: after white space, else between characters, and by what stands before
-    it, so that an edited unit is cut where it was cut before. Raises `ValueError` for a unit of fewer than
-    two code points.
+    Each is at least a quarter of it where possible. The place is chosen as in `split`: after white space, else
+    between characters, and by what stands before it, so that an edited unit is cut where it was cut before.
+
+    Raises `ValueError` for a unit of fewer than two code points.
     """
     if len(unit) < 2:
         raise ValueError("A unit of one character cannot be cut; the embedder's limit is too small for it.")
@@ -99,8 +97,7 @@ def group(units: Sequence[str], counts: Sequence[int], limit: int) -> list[str]:
         if not 0 <= count <= limit:
             raise ValueError(f"A unit of {count} does not fit into the limit of {limit}; halve it first.")
     keys = [
-        _key(_roughness(before, after), before.encode("utf-8", "surrogatepass"))
-        for before, after in pairwise(units)
+        _key(_roughness(before, after), before.encode("utf-8", "surrogatepass")) for before, after in pairwise(units)
     ]
     cuts = [0, *_cuts(keys, counts, limit), len(units)]
     return ["".join(units[start:end]) for start, end in pairwise(cuts) if start < end]
@@ -190,7 +187,7 @@ def _roughness(before: str, after: str) -> int:
     if line.count("\n", len(text)) > 1:
         return 1
     finished = _SENTENCE_END.search(text[-2:]) is not None
-    return 4 - 1 * (ends_line or finished) - 1 * (ends_line and finished)
+    return 4 - int(ends_line) - int(finished)
 
 
 def _key(roughness: int, context: bytes) -> int:
@@ -233,9 +230,7 @@ def _local_minima(keys: Sequence[int], offsets: Sequence[int], near: int) -> lis
     return minima
 
 
-def _forced(
-    keys: Sequence[int], offsets: Sequence[int], start: int, end: int, near: int, limit: int
-) -> Iterator[int]:
+def _forced(keys: Sequence[int], offsets: Sequence[int], start: int, end: int, near: int, limit: int) -> Iterator[int]:
     while offsets[end] - offsets[start] > limit:
         best = start + 1
         for place in range(start + 1, end):

@@ -36,7 +36,7 @@ TAG_WEIGHT: Final = 0.2
 """What a perfect tag overlap adds to the weighted fusion."""
 
 _TAG = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_EDGES = re.compile(r"^[\W_]+|(?<=\w)[\W_]+$", re.ASCII)
+_EDGES = re.compile(r"^[\W_]+|(?<=\w)[\W_]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,9 @@ class Ranked(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """Each ranker's exact scores by memory id, for every candidate of any ranker that it has a score for. An
-    empty `meaning` says that the query was not compared by meaning at all, for instance without an embedder.
+    """Each ranker's exact scores by memory id, for every candidate of any ranker that it has a score for.
+
+    An empty `meaning` says that the query was not compared by meaning at all, for instance without an embedder.
     """
 
     meaning: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -112,10 +113,10 @@ def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, int], 
 
 
 def bm25_ceiling(query: Mapping[str, int], statistics: Statistics) -> float:
-    """What no memory's `bm25` can exceed for this query: `sum over t of qtf · idf · (K1 + 1)`; 0 for no
-    terms.
+    """What no memory's `bm25` can exceed for this query: `sum over t of qtf · idf · (K1 + 1)`.
 
-    Terms that occur nowhere count too, so a memory that answers half of the query stays near one half.
+    Terms that occur nowhere count too, so a memory that answers half of the query stays near one half. A query
+    without terms has 0.
     """
     return sum(
         query[term] * idf(statistics.documents, statistics.document_frequencies.get(term, 0)) * (K1 + 1.0)
@@ -162,7 +163,7 @@ def fuse(
     negative cosine takes nothing away from the other rankers. `min_score` keeps the memories with at least
     that fused score.
 
-        Raises `ValueError` for a weight outside 0 to 1.
+    Raises `ValueError` for a weight outside 0 to 1.
     """
     if not 0.0 <= weight <= 1.0:
         raise ValueError(f"The weight of meaning is {weight}; it must be between 0 and 1.")

@@ -1,0 +1,199 @@
+"""Configuration: which source wins, what is refused, and that no secret is shown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muniment import config
+from muniment.config import Settings, redact
+from muniment.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable, and no file where one would be looked for."""
+    for name in list(os.environ):
+        if name.startswith(config.PREFIX):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def test_defaults() -> None:
+    """Nothing set: an embedded server, a local model, and who the operating system says it is."""
+    settings = Settings.load()
+
+    assert (settings.storage, settings.embedder) == ("embedded:", "local:all-MiniLM-L6-v2")
+    assert settings.user == config.default_user()
+    assert settings.origin("storage") == "default"
+    assert settings.file is None
+
+
+def test_flags_over_variables_over_file_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each source gives way to the one above it, key by key, and is remembered."""
+    file = Path("muniment.toml")
+    file.write_text('user = "file"\nproject = "file"\nstorage = "file:"\nlog_level = "info"\n', encoding="utf-8")
+    monkeypatch.setenv("MUNIMENT_USER", "variable")
+    monkeypatch.setenv("MUNIMENT_PROJECT", "variable")
+    monkeypatch.setenv("MUNIMENT_EMBEDDER", "")
+
+    settings = Settings.load({"user": "flag", "storage": None})
+
+    assert (settings.user, settings.project, settings.storage) == ("flag", "variable", "file:")
+    assert [settings.origin(key) for key in ("user", "project", "storage", "embedder")] == [
+        "--user",
+        "MUNIMENT_PROJECT",
+        str(file.absolute()),
+        "default",
+    ]
+
+
+def test_where_the_file_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The named file, else the working directory's, else the user's; never two of them."""
+    users = tmp_path / "config" / "muniment" / "muniment.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text('user = "users"\nproject = "users"\n', encoding="utf-8")
+    assert Settings.load().user == "users"
+
+    Path("muniment.toml").write_text('user = "here"\n', encoding="utf-8")
+    assert (Settings.load().user, Settings.load().project) == ("here", None)
+
+    named = tmp_path / "named.toml"
+    named.write_text('user = "named"\n', encoding="utf-8")
+    monkeypatch.setenv("MUNIMENT_CONFIG", str(named))
+    assert Settings.load().user == "named"
+    assert Settings.load({"config": str(Path("muniment.toml"))}).user == "here"
+
+
+def test_lists_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are a list in a file and separated by commas in a variable; a plugin's table is its own."""
+    Path("muniment.toml").write_text('groups = ["a", "b"]\n[plugins.acme]\npool = 3\n', encoding="utf-8")
+    assert Settings.load().groups == {"a", "b"}
+    assert Settings.load().plugins == {"acme": {"pool": 3}}
+
+    monkeypatch.setenv("MUNIMENT_GROUPS", "c, d")
+    assert Settings.load().groups == {"c", "d"}
+    assert Settings.load({"groups": ["e,f", "g"]}).groups == {"e,f", "g"}
+
+
+def test_variables_of_the_suite_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What begins with MUNIMENT_CONFORMANCE_ is the suite's."""
+    monkeypatch.setenv("MUNIMENT_CONFORMANCE_REQUIRE", "1")
+
+    Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("variables", "toml", "flags", "parts"),
+    [
+        ({"MUNIMENT_STORGE": "x"}, "", {}, ["MUNIMENT_STORGE", "environment", "did you mean MUNIMENT_STORAGE?"]),
+        ({}, 'embeder = "none"', {}, ["embeder", "muniment.toml", "did you mean embedder?"]),
+        ({}, 'config = "x"', {}, ["config", "muniment.toml", "is no setting"]),
+        ({}, "[plugin.x]\na = 1", {}, ["plugin", "did you mean plugins?"]),
+        ({}, "", {"stroage": "x"}, ["--stroage", "command line", "did you mean --storage?"]),
+        ({"MUNIMENT_EMBED_TIMEOUT": "soon"}, "", {}, ["embed_timeout", "MUNIMENT_EMBED_TIMEOUT", "number"]),
+        ({}, "embed_timeout = 0", {}, ["embed_timeout", "muniment.toml", "greater than 0"]),
+        ({}, "", {"embed_timeout": "inf"}, ["embed_timeout", "--embed-timeout"]),
+        ({}, "", {"storage": "embedded"}, ["storage", "--storage", "scheme"]),
+        ({}, "", {"embedder": "None"}, ["embedder", "--embedder", "must be none"]),
+        ({}, 'log_level = "loud"', {}, ["log_level", "muniment.toml", "'debug', 'info'"]),
+        ({}, 'project = "with space"', {}, ["project", "muniment.toml"]),
+        ({}, "user = 7", {}, ["user", "muniment.toml", "string"]),
+        ({}, 'plugins = "x"', {}, ["plugins", "muniment.toml"]),
+        ({}, "[plugins]\nacme = 3", {}, ["plugins.acme", "muniment.toml"]),
+        ({"MUNIMENT_PLUGINS": "{"}, "", {}, ["plugins", "MUNIMENT_PLUGINS", "JSON"]),
+        ({"MUNIMENT_USER": "u" * 201}, "", {}, ["user", "MUNIMENT_USER", "200"]),
+        ({}, "user = \nproject = 1", {}, ["muniment.toml", "TOML", "line 1"]),
+        ({"MUNIMENT_CONFIG": "/not/there.toml"}, "", {}, ["/not/there.toml", "MUNIMENT_CONFIG"]),
+        ({}, "", {"config": "."}, ["cannot be read"]),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    toml: str,
+    flags: dict[str, str],
+    parts: list[str],
+) -> None:
+    """One sentence that names the key, where it was set, and what to do."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if toml:
+        Path("muniment.toml").write_text(toml, encoding="utf-8")
+
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.load(flags)
+
+    assert "\n" not in refusal.value.message
+    for part in parts:
+        assert part in refusal.value.message
+
+
+def test_a_file_that_is_not_text() -> None:
+    """A file of another encoding is told so."""
+    Path("muniment.toml").write_bytes(b'user = "\xff"\n')
+
+    with pytest.raises(ConfigurationError, match="UTF-8"):
+        Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("postgresql://me:s3cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:s3/c@r:et@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://:s3cret@host/db", "postgresql://:***@host/db"),
+        ("postgresql://host/db?user=me&password=s3cret&a=b", "postgresql://host/db?user=me&password=***&a=b"),
+        ("host=h password='s3 cret' user=me", "host=h password=*** user=me"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("embedded:", "embedded:"),
+    ],
+)
+def test_secrets_are_not_shown(value: str, shown: str) -> None:
+    """A password is left out wherever a value is shown."""
+    assert redact(value) == shown
+
+
+def test_a_refused_value_is_not_repeated() -> None:
+    """A value that is wrong may hold a secret all the same."""
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.load({"storage": "s3cret without scheme"})
+
+    assert "s3cret" not in refusal.value.message
+
+
+def test_what_a_report_shows() -> None:
+    """Every key, with secrets redacted, those in plugins' tables included."""
+    Path("muniment.toml").write_text(
+        'storage = "postgresql://me:s3cret@host/db"\n[plugins.acme]\napi_key = "s3cret"\npool = 3\n',
+        encoding="utf-8",
+    )
+
+    shown = Settings.load().shown()
+
+    assert "s3cret" not in str(shown)
+    assert shown["plugins.acme.pool"] == "3"
+    assert set(config.keys()) - {"config", "plugins"} <= set(shown)
+
+
+def test_the_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever was written, relative or below the home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert Settings.load({"data_dir": "here"}).data_dir == Path.cwd() / "here"
+    assert Settings.load({"data_dir": "~/there"}).data_dir == tmp_path / "there"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="not run: this system has no root")
+def test_the_default_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The user's, and for root one outside its home, which the embedded server's own user can enter."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert Settings.load().data_dir == Path("/var/lib/muniment")
+
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert Settings.load().data_dir == tmp_path / "muniment"
