@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer  # pyright: ignore[reportMissingTypeStubs]
 
-from muniment.lexical import ANALYSER, MAX_TERM, analyse, query_terms
+from muniment.lexical import ANALYSER, MAX_TERM, STOP_WEIGHT, analyse, query_terms
 
 MIXED = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200) | st.text(
     alphabet="aB7é数ーกุ ़한ß'.-_/:@+#\u200b\u0301\t", max_size=200
@@ -106,10 +106,12 @@ def test_case_does_not_matter_for_whole_words(text: str) -> None:
     assert not lowered or lowered.keys() & analyse(text).frequencies.keys()
 
 
-def test_stop_words_go_only_where_something_is_left() -> None:
-    """A query of stop words alone is answered; beside a telling word they are left out; memories keep them."""
-    assert set(query_terms("to be or not to be")) == {"to", "be", "or", "not"}
-    assert set(query_terms("where is the zebra")) == {"zebra"}
+def test_stop_words_weigh_little_beside_telling_words() -> None:
+    """A query of stop words alone is answered in full; beside a telling word they still find; memories keep them."""
+    assert query_terms("to be or not to be") == {"to": 2, "be": 2, "or": 1, "not": 1}
+    beside = query_terms("where is the zebra")
+    assert beside["zebra"] == 1
+    assert beside["the"] == STOP_WEIGHT < 0.2
     assert analyse("to be or not to be").frequencies == {"to": 2, "be": 2, "or": 1, "not": 1}
 
 

@@ -37,7 +37,7 @@ def test_idf_is_the_published_formula() -> None:
 
 def test_bm25_is_the_published_formula() -> None:
     """One term, twice in a memory of 4 words where the mean is 8: tf and length are weighed as published."""
-    expected = math.log(1 + 9.5 / 1.5) * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 4 / 8))
+    expected = math.log(1 + 9.5 / 1.5) * 2 * 2.8 / (2 + 1.8 * (0.25 + 0.75 * 4 / 8))
     assert bm25({"rare": 2, "other": 2}, 4, {"rare": 1}, STATISTICS) == pytest.approx(expected)
     assert bm25({"rare": 2}, 4, {"rare": 3}, STATISTICS) == pytest.approx(3 * expected)
 

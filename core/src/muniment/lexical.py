@@ -42,6 +42,10 @@ _STEMMED: Final = """
 """
 """Words on which the stemmer's rules and releases differ, for the fingerprint."""
 
+STOP_WEIGHT: Final = 0.05
+"""What a stop word weighs beside a telling word of a query. On Cranfield every value up to 0.1 gives the same order
+quality as leaving stop words out, and 1.0 costs 0.01 of nDCG@10."""
+
 _STOP_WORDS: Final = """
     a an the and or but if so than then of at by for with from to in on into as is are was were be been being am do
     did has have had having it its this that these those there i me my we our you your he him his she her they
@@ -128,18 +132,19 @@ def analyse(text: str) -> Terms:
     return Terms(frequencies=frequencies, length=length)
 
 
-def query_terms(text: str) -> Mapping[str, int]:
-    """The terms that a query asks for, and how often, analysed as `analyse` does.
+def query_terms(text: str) -> Mapping[str, float]:
+    """The terms that a query asks for, each with its weight, analysed as `analyse` does.
 
-    Stop words are left out when anything else is left. Runs of scripts without spaces ask for their pairs
-    only, and a lone character for itself.
+    A term weighs as often as it occurs. Beside telling words a stop word weighs `STOP_WEIGHT` of that: it still finds
+    a memory that holds nothing else of the query, and hardly moves the order of the others. Runs of scripts without
+    spaces ask for their pairs only, and a lone character for itself.
     """
     terms: Counter[str] = Counter()
     for token, count in Counter(_tokens(text)).items():
         unspaced = _UNSPACED_START.match(token)
         _add(terms, _pairs(_characters(token)) if unspaced else _expanded(token)[0], count)
-    telling = {term: count for term, count in terms.items() if term not in _STOP_TERMS}
-    return telling or dict(terms)
+    light = STOP_WEIGHT if terms.keys() - _STOP_TERMS else 1.0
+    return {term: count * (light if term in _STOP_TERMS else 1.0) for term, count in terms.items()}
 
 
 def _add(frequencies: Counter[str], terms: Iterable[str], count: int) -> None:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from muniment.models import RankerHit
 
-K1: Final = 1.2
+K1: Final = 1.8
 """How soon a repeated term stops counting (BM25)."""
 B: Final = 0.75
 """How much a long memory is held against its terms, 0 to 1 (BM25)."""
@@ -94,7 +94,7 @@ def idf(documents: int, frequency: int) -> float:
     return math.log(1.0 + (documents - known + 0.5) / (known + 0.5))
 
 
-def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, int], statistics: Statistics) -> float:
+def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, float], statistics: Statistics) -> float:
     """The words score of one memory: 0 when it holds no term of the query, else positive.
 
     `sum over t of qtf · idf · tf · (K1 + 1) / (tf + K1 · (1 - B + B · length / average_length))`, with `tf`
@@ -112,7 +112,7 @@ def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, int], 
     return score
 
 
-def bm25_ceiling(query: Mapping[str, int], statistics: Statistics) -> float:
+def bm25_ceiling(query: Mapping[str, float], statistics: Statistics) -> float:
     """What no memory's `bm25` can exceed for this query: `sum over t of qtf · idf · (K1 + 1)`.
 
     Terms that occur nowhere count too, so a memory that answers half of the query stays near one half. A query

@@ -87,7 +87,7 @@ class SearchQuery:
     ``limit`` cut the fused order.
     """
 
-    terms: Mapping[str, int]
+    terms: Mapping[str, float]
     tags: frozenset[str]
     vector: Vector | None
     space: str | None

@@ -26,7 +26,7 @@ def rank(live: Sequence[MemoryRow], selected: Sequence[MemoryRow], query: Search
     )
 
 
-def _statistics(live: Sequence[MemoryRow], terms: Mapping[str, int]) -> ranking.Statistics:
+def _statistics(live: Sequence[MemoryRow], terms: Mapping[str, float]) -> ranking.Statistics:
     analysed = [row.terms for row in live if row.terms is not None]
     return ranking.Statistics(
         documents=len(analysed),
