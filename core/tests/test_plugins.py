@@ -33,7 +33,7 @@ Install = Callable[..., None]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a distribution on the path: a module of the same name, and an entry point for it."""
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for key in ("storage", "embedder", "config", "plugins"):
         monkeypatch.delenv(f"MUNIMENT_{key.upper()}", raising=False)
 
@@ -51,7 +51,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def good(
-    name: str, scheme: str, *, kind: str = "storage", factory: str = "builtins:dict", contract: str = "1.0"
+    name: str, scheme: str, *, kind: str = "storage", factory: str = "builtins:repr", contract: str = "1.0"
 ) -> str:
     """The source of a plugin with one descriptor."""
     return GOOD.format(name=name, scheme=scheme, kind=kind, factory=factory, contract=contract)
@@ -161,11 +161,16 @@ def test_two_distributions_may_use_one_entry_point_name(install: Install) -> Non
     assert {"first", "second"} <= set(names(Plugins.load()))
 
 
+def no_entry_points(group: str) -> tuple[()]:
+    """Nothing is installed."""
+    return ()
+
+
 def test_a_missing_scheme_names_what_there_is_and_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The refusal lists the installed schemes, and the distribution that usually serves the missing one."""
-    monkeypatch.setattr("muniment.plugins.entry_points", lambda group: ())
+    monkeypatch.setattr("muniment.plugins.entry_points", no_entry_points)
     plugins = Plugins.load()
 
     with pytest.raises(PluginError, match="pip install muniment-storage-postgres"):
@@ -233,7 +238,7 @@ def test_a_refusal_of_a_factory_stays_what_it_is(install: Install, tmp_path: Pat
         "    raise ConfigurationError('pool must be a number')\n",
     )
 
-    with pytest.raises(ConfigurationError, match="^pool must be a number$") as refusal:
+    with pytest.raises(ConfigurationError, match=r"^pool must be a number$") as refusal:
         Plugins.load().storage("acme:", settings(tmp_path))
     assert not isinstance(refusal.value, PluginError)
 

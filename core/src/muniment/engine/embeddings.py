@@ -90,7 +90,7 @@ class Embeddings:
         self._embedder = embedder
         self._timeout = timeout
         self._space: Space | None = None
-        self._entering = asyncio.Lock()
+        self._entering: asyncio.Task[Space] | None = None
         self._pending = asyncio.Event()
         self._healer: asyncio.Task[None] | None = None
 
@@ -109,11 +109,10 @@ class Embeddings:
 
     async def close(self) -> None:
         """Stop healing and close the embedder."""
-        if self._healer is not None:
-            self._healer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._healer
-            self._healer = None
+        for task in (self._healer, self._entering):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
         if self._embedder is not None:
             await self._embedder.close()
 
@@ -155,10 +154,15 @@ class Embeddings:
         return QueryVector(vector, space.id)
 
     async def space(self) -> Space:
-        """The active space, its fingerprint checked. Raises EmbedderMismatch, EmbedderUnavailable."""
+        """The active space, its fingerprint checked. Raises EmbedderMismatch, EmbedderUnavailable.
+
+        Loading a model goes on when a caller stops waiting for it; the next caller joins.
+        """
         if self._space is None:
-            await asyncio.shield(self._enter())
-        assert self._space is not None
+            if self._entering is None or self._entering.done():
+                self._entering = asyncio.create_task(self._enter(), name="muniment-enter-space")
+                self._entering.add_done_callback(_retrieved)
+            self._space = await asyncio.shield(self._entering)
         return self._space
 
     async def heal(self) -> int:
@@ -188,16 +192,13 @@ class Embeddings:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._pending.wait(), HEAL_INTERVAL)
 
-    async def _enter(self) -> None:
+    async def _enter(self) -> Space:
         """Register the embedder's space, or compare it with what is registered."""
         assert self._embedder is not None
-        async with self._entering:
-            if self._space is not None:
-                return
-            space = await self._embedder.space()
-            probes = await self._embedder.embed_passages(PROBES)
-            _compare(space, await self._storage.register_space(space, probes), probes)
-            self._space = space
+        space = await self._embedder.space()
+        probes = await self._embedder.embed_passages(PROBES)
+        _compare(space, await self._storage.register_space(space, probes), probes)
+        return space
 
     async def _embed(self, embedder: Embedder, space: Space, texts: dict[str, str], stored: frozenset[str]) -> Passages:
         missing = [key for key in texts if key not in stored]
@@ -211,6 +212,12 @@ class Embeddings:
         if len(content) < _LONG_TEXT:
             return lexical.analyse(content)
         return await asyncio.to_thread(lexical.analyse, content)
+
+
+def _retrieved(task: asyncio.Task[Space]) -> None:
+    """Take a failure that nobody waited for; who asks next gets it again."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _checked(vectors: Vectors, count: int, space: Space) -> Vectors:

@@ -14,7 +14,7 @@ from muniment.engine.commit import Committed, draft, editor
 from muniment.engine.embeddings import Embeddings
 from muniment.engine.idempotency import Idempotency
 from muniment.engine.projects import Projects, check_scope
-from muniment.errors import InvalidInput, NotFound, VersionConflict
+from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.models import Access, CallContext, EmbeddingState, PatchEffect, Receipt
 from muniment.operations import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
 from muniment.ports import (
@@ -110,17 +110,13 @@ class Memories:
         """Replace one fragment; without a version, tried again on the newer text while others edit it."""
         if (first := await self._idempotency.replay(context, "memory.patch", sent)) is not None:
             return first
-        attempts = limits.PATCH_ATTEMPTS if sent.version is None else 1
-        for attempt in range(attempts):
-            try:
-                return await self._patch_once(context, sent)
-            except ReceiptTaken:
-                return await self._first_receipt(context, "memory.patch", sent)
-            except VersionConflict:
-                if attempt + 1 == attempts:
-                    raise
-                await asyncio.sleep(random.uniform(0, _RETRY_SLEEP * 2**attempt))
-        raise AssertionError("a patch is tried at least once")
+        try:
+            return await self._patch_retried(context, sent)
+        except (ReceiptTaken, MunimentError):
+            # The same request may have been applied while this one was under way, and is then what this one met.
+            if (first := await self._idempotency.replay(context, "memory.patch", sent)) is None:
+                raise
+            return first
 
     async def delete(self, context: CallContext, sent: MemoryDelete) -> Receipt:
         """Hide a memory from every read and search."""
@@ -147,6 +143,17 @@ class Memories:
             audit=self._audit(context, "memory.restore", loaded, ("deleted",)),
         )
         return await self._commit(restore, self._receipt("memory.restore", facts, embedding=state))
+
+    async def _patch_retried(self, context: CallContext, sent: MemoryPatch) -> Receipt:
+        attempts = limits.PATCH_ATTEMPTS if sent.version is None else 1
+        for attempt in range(attempts):
+            try:
+                return await self._patch_once(context, sent)
+            except VersionConflict:
+                if attempt + 1 == attempts:
+                    raise
+                await asyncio.sleep(random.uniform(0, _RETRY_SLEEP * 2**attempt))
+        raise AssertionError("a patch is tried at least once")
 
     async def _patch_once(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         loaded = await self._load(context, sent.id, sent.version)

