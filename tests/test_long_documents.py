@@ -25,8 +25,16 @@ OBJECTS = ("the pallets", "each crate of screws", "returned parcels", "steel dru
 PLACES = ("at dock four", "near the ramp", "in the cold hall", "behind gate nine", "on the upper rack")
 TIMES = ("before dawn", "every Tuesday", "after the inventory", "when the belt stops", "at the end of the month")
 
-NEAR_THE_TOP = (480, "A veterinarian vaccinates the guard dogs in spring.", "animal doctor giving canines their shots")
-DEEP_INSIDE = (12_000, "The choir rehearses a requiem in the canteen.", "singers practising funeral music")
+NEAR_THE_TOP = (
+    480,
+    "The veterinarian vaccinates our guard dogs against rabies. Puppies get a second injection after four weeks.",
+    "immunising canines: when does a young hound need its next shot",
+)
+DEEP_INSIDE = (
+    12_000,
+    "The choir rehearses a requiem by Mozart in the canteen. Sopranos meet an hour before the tenors.",
+    "singers practising classical music for a funeral",
+)
 
 
 def prose(seed: int, length: int) -> str:
@@ -115,6 +123,7 @@ async def test_a_patch_in_a_long_document_is_found_and_what_it_replaced_is_gone(
         assert after.meaning is not None
         assert after.meaning.rank == 1
         assert after.meaning.score > before.meaning.score + 0.1
+        assert after.words is None or after.words.score < 0.1  # stop words at the most
         assert hits[0].memory.id == edited
         assert {hit.memory.id for hit in hits} <= {edited, *others}
         old_words = [hit for hit in await search(engine, number) if hit.memory.id == edited and hit.words]
