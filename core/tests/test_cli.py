@@ -169,6 +169,12 @@ def test_a_check_that_does_not_answer() -> None:
     assert finding == Finding("slow", False, "no answer within 0.05 s", "check that it runs and can be reached")
 
 
+def test_reindex(tmp_path: Path) -> None:
+    """It says how many memories were indexed anew; an empty storage has none."""
+    done = run("reindex", "--storage", "memory:", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "The word index is up to date.\n")
+
+
 def test_migrate(tmp_path: Path) -> None:
     """A storage that is up to date says so."""
     done = run("migrate", "--storage", "memory:", cwd=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from muniment import operations
 from muniment.engine import Engine
 from muniment.engine.embeddings import cut
 from muniment.errors import EmbedderMismatch, EmbedderUnavailable, NotFound
+from muniment.lexical import ANALYSER, Terms
 from muniment.models import (
     AuditRecord,
     CallContext,
@@ -184,6 +186,33 @@ async def test_an_embedder_that_gives_nonsense_leaves_the_write_pending() -> Non
         receipt = await write(engine, "one passage")
         assert receipt.embedding is EmbeddingState.PENDING
         assert storage.data.memories[receipt.id].passages == {}
+
+
+async def test_terms_of_another_analyser_are_healed() -> None:
+    """A memory that an older analyser indexed is found by words again, at the same version."""
+    storage = ReferenceStorage()
+    async with Engine(storage, None, background=False) as engine:
+        receipt = await write(engine, "the archive is in the cellar")
+        row = storage.data.memories[receipt.id]
+        storage.data.memories[receipt.id] = replace(row, analyser="older", terms=Terms({"nothing": 1}, 1))
+        assert (await search(engine, "cellar")).items == ()
+        assert await engine.terms.heal() == 1
+        assert await engine.terms.heal() == 0
+        assert [hit.memory.version for hit in (await search(engine, "cellar")).items] == [1]
+
+
+async def test_terms_heal_by_themselves_after_a_start() -> None:
+    """The background task does it without being asked."""
+    storage = ReferenceStorage()
+    async with Engine(storage, None, background=False) as engine:
+        receipt = await write(engine, "the archive is in the cellar")
+    storage.data.memories[receipt.id] = replace(storage.data.memories[receipt.id], analyser="older")
+    async with Engine(storage, None):
+        for _ in range(1_000):
+            if storage.data.memories[receipt.id].analyser == ANALYSER:
+                break
+            await asyncio.sleep(0.01)
+    assert storage.data.memories[receipt.id].analyser == ANALYSER
 
 
 async def test_observers_see_what_was_committed_and_cannot_undo_it() -> None:

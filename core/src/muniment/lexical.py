@@ -281,7 +281,7 @@ def _bounded(term: str) -> str:
 
 
 def _fingerprint() -> str:
-    rules = f"{_VERSION} {unicodedata.unidata_version} {' '.join(map(_english_stem, _STEMMED.split()))}"
+    rules = f"{_VERSION} {' '.join(map(_english_stem, _STEMMED.split()))}"
     return f"muniment-{_VERSION}-{hashlib.sha256(rules.encode()).hexdigest()[:8]}"
 
 
@@ -290,6 +290,7 @@ _STOP_TERMS: Final = frozenset(map(_english_stem, _STOP_WORDS.split()))
 ANALYSER: Final[str] = _fingerprint()
 """The fingerprint of these rules; terms that were stored under another one are to be made anew.
 
-It comes from the version of the rules, of Unicode, and from what the installed stemmer does to words that
-tell its releases apart, so the stemmer in C and the one in Python have the same.
+It comes from the version of the rules and from what the installed stemmer does to words that tell its releases apart,
+so the stemmer in C and the one in Python have the same. Python's version of Unicode is left out: it differs in
+characters that hardly anybody writes yet, and servers on two versions of Python may share one storage.
 """

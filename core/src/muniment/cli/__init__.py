@@ -24,6 +24,7 @@ COMMANDS = {
     "plugins": "muniment.cli.plugins",
     "conform": "muniment.cli.conform",
     "migrate": "muniment.cli.migrate",
+    "reindex": "muniment.cli.reindex",
     "mcp-config": "muniment.cli.mcp_config",
 }
 """Each subcommand's module, whose ``command`` it is."""

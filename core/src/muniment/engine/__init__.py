@@ -12,11 +12,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from muniment import operations
+from muniment.engine.background import Background
 from muniment.engine.commit import Committed, Observer
 from muniment.engine.embeddings import Embeddings
 from muniment.engine.memories import Memories
 from muniment.engine.projects import Projects
 from muniment.engine.reads import Reads
+from muniment.engine.terms import StoredTerms
 from muniment.models import CallContext
 from muniment.ports import Embedder, Storage
 
@@ -30,7 +32,7 @@ class Engine:
     """Runs operations on one storage and one embedder, both of which it opens and closes.
 
     ``embedder`` None is a valid deployment: search then answers from words and tags. ``background`` False leaves
-    loading the embedder to the first use and pending memories to ``embeddings.heal``.
+    loading the embedder to the first use, and what is to be made good to ``terms.heal`` and ``embeddings.heal``.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class Engine:
     ) -> None:
         self.storage = storage
         self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout)
-        self._background = background
+        self.terms = StoredTerms(storage)
+        self._background = Background(self.terms, self.embeddings) if background else None
         committed = Committed(observers)
         projects = Projects(storage, committed)
         memories = Memories(storage, projects, self.embeddings, committed)
@@ -74,13 +77,17 @@ class Engine:
         """Open the storage, then the embedder. Raises StorageUnavailable, ConfigurationError."""
         await self.storage.open()
         try:
-            await self.embeddings.open(background=self._background)
+            await self.embeddings.open()
         except BaseException:
             await self.storage.close()
             raise
+        if self._background is not None:
+            self._background.start()
 
     async def close(self) -> None:
         """Close both; what was begun by then is finished or rolled back whole."""
+        if self._background is not None:
+            await self._background.stop()
         try:
             await self.embeddings.close()
         finally:

@@ -1,21 +1,22 @@
 """The embedder's side of the engine: passages and their vectors for a write, a vector for a query, and healing.
 
 Owns when the embedder is called, how long it is waited for, and what happens when it does not answer: a write then
-succeeds as pending and is healed in the background, a search answers from words and tags. How text is cut is
+succeeds as pending and is healed later, a search answers from words and tags. How text is cut is
 ``passages``; how vectors are kept is the storage's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from muniment import lexical, passages
-from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, MunimentError
+from muniment.engine.terms import analyse
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable
 from muniment.models import EmbeddingState
 from muniment.ports import (
     Embedder,
@@ -41,12 +42,16 @@ PROBES = (
 PROBE_COSINE_MIN = 0.999
 """Below this cosine between a stored probe vector and a new one, the model is another one."""
 HEAL_BATCH = 16
-HEAL_INTERVAL = 30.0
-"""Seconds between looks for pending memories when nothing announced one."""
 QUERY_PATIENCE = 3.0
 """Seconds that a search waits for its query's vector before it answers without meaning."""
-_LONG_TEXT = 4_000
-"""From here on, analysing a text leaves the event loop."""
+
+StoredPassages = Callable[[str], Awaitable[frozenset[str]]]
+"""Tells which passages a memory has in a space, by hash; asked once the space is known."""
+
+
+async def none_stored(space: str) -> frozenset[str]:
+    """The passages of a memory that has none."""
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +96,33 @@ class Embeddings:
         self._timeout = timeout
         self._space: Space | None = None
         self._entering: asyncio.Task[Space] | None = None
-        self._pending = asyncio.Event()
-        self._healer: asyncio.Task[None] | None = None
+        self.pending = asyncio.Event()
+        """Set when a write left passages without their vectors."""
 
     @property
     def active_space(self) -> str | None:
         """The id of the active space, once the embedder has told it."""
         return self._space.id if self._space else None
 
-    async def open(self, *, background: bool) -> None:
-        """Open the embedder; with ``background``, load it and heal pending memories from now on."""
-        if self._embedder is None:
-            return
-        await self._embedder.open()
-        if background:
-            self._healer = asyncio.create_task(self._heal_forever(), name="muniment-heal")
+    async def open(self) -> None:
+        """Open the embedder; loading its model is left to the first use."""
+        if self._embedder is not None:
+            await self._embedder.open()
 
     async def close(self) -> None:
-        """Stop healing and close the embedder."""
-        for task in (self._healer, self._entering):
-            if task is not None and not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+        """Close the embedder."""
+        if self._entering is not None and not self._entering.done():
+            self._entering.cancel()
+            await asyncio.wait([self._entering])
         if self._embedder is not None:
             await self._embedder.close()
 
-    async def index(self, content: str, stored: frozenset[str]) -> tuple[Index, EmbeddingState]:
+    async def index(self, content: str, stored: StoredPassages) -> tuple[Index, EmbeddingState]:
         """A content's terms and passages, of which only those not in ``stored`` are embedded.
 
         An embedder that is unavailable or slower than the time-out leaves the new passages pending.
         """
-        terms = await self._terms(content)
+        terms = await analyse(content)
         if self._embedder is None:
             return Index(lexical.ANALYSER, terms, None), EmbeddingState.OFF
         found: Passages | None = None
@@ -130,10 +131,10 @@ class Embeddings:
                 space = await self.space()
                 texts = await cut(content, self._embedder, space.passage_tokens)
                 found = Passages(space.id, frozenset(texts), (), complete=False)
-                found = await self._embed(self._embedder, space, texts, stored)
+                found = await self._embed(self._embedder, space, texts, await stored(space.id))
         except (EmbedderUnavailable, TimeoutError) as error:
             log.warning("passages stay pending: %s", error or "the embedder did not answer in time")
-            self._pending.set()
+            self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
         return Index(lexical.ANALYSER, terms, found), state
 
@@ -158,12 +159,13 @@ class Embeddings:
 
         Loading a model goes on when a caller stops waiting for it; the next caller joins.
         """
-        if self._space is None:
+        space = self._space
+        if space is None:
             if self._entering is None or self._entering.done():
                 self._entering = asyncio.create_task(self._enter(), name="muniment-enter-space")
                 self._entering.add_done_callback(_retrieved)
-            self._space = await asyncio.shield(self._entering)
-        return self._space
+            self._space = space = await asyncio.shield(self._entering)
+        return space
 
     async def heal(self) -> int:
         """Embed one batch of memories whose passages are not complete; how many were healed."""
@@ -177,20 +179,6 @@ class Embeddings:
         texts = await cut(memory.content, embedder, space.passage_tokens)
         found = await self._embed(embedder, space, texts, memory.passages)
         return await self._storage.store_passages(memory.memory_id, memory.version, found)
-
-    async def _heal_forever(self) -> None:
-        while True:
-            self._pending.clear()
-            healed = 0
-            try:
-                healed = await self.heal()
-            except MunimentError as error:
-                log.warning("embedding in the background waits: %s", error)
-            except Exception:
-                log.exception("embedding in the background failed")
-            if not healed:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._pending.wait(), HEAL_INTERVAL)
 
     async def _enter(self) -> Space:
         """Register the embedder's space, or compare it with what is registered."""
@@ -207,11 +195,6 @@ class Embeddings:
             made = _checked(await embedder.embed_passages([texts[key] for key in missing]), len(missing), space)
             vectors = tuple(PassageVector(key, made[row]) for row, key in enumerate(missing))
         return Passages(space.id, frozenset(texts), vectors, complete=True)
-
-    async def _terms(self, content: str) -> lexical.Terms:
-        if len(content) < _LONG_TEXT:
-            return lexical.analyse(content)
-        return await asyncio.to_thread(lexical.analyse, content)
 
 
 def _retrieved(task: asyncio.Task[Space]) -> None:

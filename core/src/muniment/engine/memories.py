@@ -7,11 +7,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 from muniment import access, limits, mutations
 from muniment.engine.commit import Committed, draft, editor
-from muniment.engine.embeddings import Embeddings
+from muniment.engine.embeddings import Embeddings, none_stored
 from muniment.engine.idempotency import Idempotency
 from muniment.engine.projects import Projects, check_scope
 from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
@@ -53,7 +54,7 @@ class Memories:
         project = sent.project or (None if sent.scope == "user" else context.default_project)
         placement = await self._projects.place(context, sent.scope, project)
         mutations.check_content(sent.content)
-        index, state = await self._embeddings.index(sent.content, frozenset())
+        index, state = await self._embeddings.index(sent.content, none_stored)
         if placement is None:
             assert project is not None
             placement = await self._projects.register_for(context, project)
@@ -134,7 +135,7 @@ class Memories:
         """Bring a deleted memory back, its search entries rebuilt."""
         loaded = await self._load(context, sent.id, sent.version, deleted=True)
         facts = loaded.facts
-        index, state = await self._embeddings.index(facts.memory.content, frozenset())
+        index, state = await self._embeddings.index(facts.memory.content, none_stored)
         restore = Restore(
             memory_id=sent.id,
             editor=editor(context),
@@ -173,7 +174,8 @@ class Memories:
         index: Index | None = None
         state: EmbeddingState | None = None
         if change.content is not None:
-            index, state = await self._embeddings.index(change.content, facts.passages)
+            stored = partial(self._stored_passages, context, loaded)
+            index, state = await self._embeddings.index(change.content, stored)
         receipt = self._receipt(action, facts, embedding=state, change=change)
         revise = Revise(
             memory_id=facts.memory.id,
@@ -192,15 +194,25 @@ class Memories:
         self, context: CallContext, memory_id: str, version: int | None, *, deleted: bool = False
     ) -> _Loaded:
         """Load, authorise, and fix the version. Raises NotFound, AccessDenied, VersionConflict."""
-        facts = await self._storage.load(
-            access.audience(context.principal), memory_id, space=self._embeddings.active_space
-        )
+        space = self._embeddings.active_space
+        facts = await self._storage.load(access.audience(context.principal), memory_id, space=space)
         access.require(context.principal, facts, Access.WRITE, f"memory {memory_id}")
         assert facts is not None
         if facts.deleted is not deleted:
             state = "deleted; restore it first" if facts.deleted else "not deleted; there is nothing to restore"
             raise NotFound(f"Memory {memory_id} is {state}.")
-        return _Loaded(facts, mutations.check_version(version, facts.memory.version))
+        return _Loaded(facts, mutations.check_version(version, facts.memory.version), space)
+
+    async def _stored_passages(self, context: CallContext, loaded: _Loaded, space: str) -> frozenset[str]:
+        """Those that were loaded; loaded now where the space was not known by then, as in a first edit after a start.
+
+        Should the memory be another by now, the commit is refused by its version.
+        """
+        if space == loaded.space:
+            return loaded.facts.passages
+        memory_id = loaded.facts.memory.id
+        facts = await self._storage.load(access.audience(context.principal), memory_id, space=space)
+        return frozenset() if facts is None else facts.passages
 
     async def _destination(self, context: CallContext, sent: MemoryUpdate, facts: MemoryFacts) -> Placement | None:
         """Where an update moves a memory; None where it stays."""
@@ -270,10 +282,11 @@ class Memories:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What a mutation starts from: the facts, and the version that it is made for."""
+    """What a mutation starts from: the facts, the version that it is made for, and the space of their passages."""
 
     facts: MemoryFacts
     version: int
+    space: str | None
 
 
 @dataclass(frozen=True, slots=True)

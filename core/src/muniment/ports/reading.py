@@ -103,3 +103,12 @@ class Found:
 
     memory: MemoryRecord
     ranked: Ranked
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A live memory whose terms are of another analyser, at the version that was read."""
+
+    memory_id: str
+    version: int
+    content: str

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from muniment.lexical import Terms
 from muniment.models import AuditRecord, CallContext, MemoryRecord
-from muniment.ports.reading import Audience, Found, MemoryFacts, Position, ProjectFacts, SearchQuery, Selector
+from muniment.ports.reading import Audience, Found, MemoryFacts, Outdated, Position, ProjectFacts, SearchQuery, Selector
 from muniment.ports.vectors import Passages, Space, Unembedded, Vector, Vectors
 from muniment.ports.writing import Applied, AuditDraft, Mutation, NewProject, ShareChange, StoredReceipt
 
@@ -121,6 +122,14 @@ class Storage(Protocol):
 
     async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
         """Store background vectors if the live memory is still at ``version``; whether it was."""
+        ...
+
+    async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
+        """Live memories whose terms are not of ``analyser``."""
+        ...
+
+    async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
+        """Replace the terms of the live memory if it is still at ``version``; whether it was."""
         ...
 
 

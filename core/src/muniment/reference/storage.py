@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 from muniment import limits
 from muniment.access import project_key, user_key
 from muniment.errors import NotFound, VersionConflict
+from muniment.lexical import Terms
 from muniment.models import Access, AuditRecord, MemoryRecord, Share
 from muniment.ports import (
     Applied,
@@ -26,6 +27,7 @@ from muniment.ports import (
     MemoryFacts,
     Mutation,
     NewProject,
+    Outdated,
     Passages,
     PluginContext,
     Position,
@@ -393,6 +395,23 @@ class ReferenceStorage:
             passages={**others, **filled.passages},
             embedded=(row.embedded - {passages.space}) | filled.embedded,
         )
+        return True
+
+    # ------------------------------------------------------------ terms of another analyser
+
+    async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
+        """Live memories whose terms are not of this analyser."""
+        await self.pause()
+        rows = [row for row in self.data.memories.values() if not row.deleted and row.analyser != analyser]
+        return [Outdated(row.id, row.version, row.content) for row in rows[:limit]]
+
+    async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
+        """Replace the terms if the memory is still at this version."""
+        await self.pause()
+        row = self.data.memories.get(memory_id)
+        if row is None or row.deleted or row.version != version:
+            return False
+        self.data.memories[memory_id] = replace(row, analyser=analyser, terms=terms)
         return True
 
     async def pause(self) -> None:

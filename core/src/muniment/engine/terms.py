@@ -1,0 +1,35 @@
+"""Terms that were stored under another analyser: found, analysed anew, and stored if the memory is still the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+from muniment import lexical
+from muniment.ports import Storage
+
+BATCH = 64
+_LONG_TEXT = 4_000
+"""From here on, analysing a text leaves the event loop."""
+
+
+class StoredTerms:
+    """The stored terms of all live memories, as far as they are not of this analyser."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def heal(self) -> int:
+        """Analyse one batch of memories anew; how many were healed."""
+        batch = await self._storage.outdated_terms(lexical.ANALYSER, limit=BATCH)
+        healed = 0
+        for memory in batch:
+            terms = await asyncio.to_thread(lexical.analyse, memory.content)
+            healed += await self._storage.store_terms(memory.memory_id, memory.version, lexical.ANALYSER, terms)
+        return healed
+
+
+async def analyse(content: str) -> lexical.Terms:
+    """A content's terms; a long text is analysed off the event loop."""
+    if len(content) < _LONG_TEXT:
+        return lexical.analyse(content)
+    return await asyncio.to_thread(lexical.analyse, content)
