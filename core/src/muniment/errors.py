@@ -87,8 +87,7 @@ class VersionConflict(MunimentError):
     def __init__(self, current_version: int, message: str | None = None) -> None:
         self.current_version = current_version
         super().__init__(
-            message
-            or f"It is at version {current_version} now; read it again and repeat the edit on that version.",
+            message or f"It is at version {current_version} now; read it again and repeat the edit on that version.",
             current_version=current_version,
         )
 

@@ -61,9 +61,7 @@ def decode_position(cursor: str | None, query: str) -> Position | None:
         if moment.tzinfo is None:
             raise ValueError
     except ValueError:
-        raise InvalidInput(
-            "cursor", "it is not one that this server made; start again without a cursor"
-        ) from None
+        raise InvalidInput("cursor", "it is not one that this server made; start again without a cursor") from None
     return Position(moment, item)
 
 

@@ -184,7 +184,7 @@ class Embeddings:
         """Register the embedder's space, or compare it with what is registered."""
         assert self._embedder is not None
         space = await self._embedder.space()
-        probes = await self._embedder.embed_passages(PROBES)
+        probes = _checked(await self._embedder.embed_passages(PROBES), len(PROBES), space)
         _compare(space, await self._storage.register_space(space, probes), probes)
         return space
 
@@ -214,9 +214,14 @@ def _checked(vectors: Vectors, count: int, space: Space) -> Vectors:
 
 
 def _compare(space: Space, stored: Vectors, fresh: Vectors) -> None:
-    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(fresh, axis=1) if stored.shape == fresh.shape else None
-    if lengths is None or float(((stored * fresh).sum(axis=1) / lengths).min()) < PROBE_COSINE_MIN:
-        raise EmbedderMismatch(
-            f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or "
-            "configure the new one under a name of its own."
-        )
+    """Refuse another model under a name that is taken. Raises EmbedderMismatch."""
+    if stored.shape == fresh.shape:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(fresh, axis=1)
+            cosines = (stored * fresh).sum(axis=1) / lengths
+        if bool((cosines >= PROBE_COSINE_MIN).all()):
+            return
+    raise EmbedderMismatch(
+        f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or "
+        "configure the new one under a name of its own."
+    )

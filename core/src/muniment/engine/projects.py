@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from muniment import access, mutations, pages
+from muniment import access, mutations, operations, pages
 from muniment.engine.commit import Committed, draft
 from muniment.errors import AccessDenied, InvalidInput, NotFound, UnknownProject
 from muniment.models import (
@@ -149,7 +149,7 @@ class Projects:
         )
 
     async def _register(self, context: CallContext, key: str) -> tuple[ProjectFacts, bool]:
-        _check_key(key)
+        operations.find("project.identify").parse({"project": key})
         project_id = str(uuid4())
         audit = draft(
             context,
@@ -217,11 +217,6 @@ def check_scope(scope: str | None, project: str | None) -> None:
         raise InvalidInput("project", "scope 'project' needs a project; name one, or use scope 'user'")
     if scope == Scope.USER and project is not None:
         raise InvalidInput("project", "scope 'user' forbids a project; leave it out, or use scope 'project'")
-
-
-def _check_key(key: str) -> None:
-    """Refuse a key that no input model saw, such as a configured default. Raises InvalidInput."""
-    ProjectIdentify.model_validate({"project": key})
 
 
 def _record(principal: Principal, facts: ProjectFacts) -> ProjectRecord:

@@ -1,0 +1,143 @@
+"""How a world is set up for a target: the engine over the subject, its second clients, and its end.
+
+Owns the lifetime of what a check uses. In the embedder's seat the subject is the reference storage's, so that
+the same checks of vectors judge the embedder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any, cast
+
+from muniment.conformance.invariant import NotExercised
+from muniment.conformance.seams import CountingEmbedder, Gate
+from muniment.conformance.target import EmbedderTarget, FaultPoint, StorageTarget, Stored, Subject, Target
+from muniment.conformance.world import Answer, Client, Doors, Refused, World
+from muniment.engine import Engine
+from muniment.errors import MunimentError
+from muniment.models import CallContext
+from muniment.ports import Embedder, Storage
+from muniment.reference import HashEmbedder
+
+EMBED_TIMEOUT = 60.0
+"""Seconds; a check of vectors wants them, however long a model takes to load."""
+CLOSE_PATIENCE = 20.0
+"""Seconds that closing a subject may take."""
+
+
+class EngineClient:
+    """An engine in this process, called as a surface would."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def call(self, operation: str, payload: Mapping[str, Any], context: CallContext) -> Answer:
+        """Run an operation. Raises Refused."""
+        try:
+            answer = await self._engine.call(operation, payload, context)
+        except MunimentError as error:
+            raise Refused.of(error) from error
+        return answer.model_dump(mode="json")
+
+
+@asynccontextmanager
+async def world_of(target: Target, random: Random) -> AsyncGenerator[World]:
+    """A world over a fresh subject of ``target``; closed with everything that it opened."""
+    async with AsyncExitStack() as stack:
+        if isinstance(target, EmbedderTarget):
+            from muniment.conformance.reference_target import ReferenceTarget
+
+            embedder = await stack.enter_async_context(target.open())
+            bench = await stack.enter_async_context(_opened(ReferenceTarget(), embedder))
+            yield World(bench.doors(), bench.embedder, random, target)
+        elif isinstance(target, StorageTarget):
+            storages = cast("StorageTarget[Any]", target)
+            bench = await stack.enter_async_context(_opened(storages, HashEmbedder()))
+            yield World(bench.doors(), bench.embedder, random)
+        else:
+            raise TypeError(f"{type(target).__name__} is neither a StorageTarget nor an EmbedderTarget")
+
+
+@asynccontextmanager
+async def _opened(target: StorageTarget[Any], embedder: Embedder) -> AsyncGenerator[_Bench]:
+    async with target.open() as subject, AsyncExitStack() as clients:
+        bench = _Bench(target, subject, CountingEmbedder(embedder), clients)
+        await bench.start()
+        yield bench
+
+
+class _Bench:
+    """One subject with the engines over it."""
+
+    def __init__(
+        self,
+        target: StorageTarget[Any],
+        subject: Subject,
+        embedder: CountingEmbedder,
+        clients: AsyncExitStack,
+    ) -> None:
+        self.embedder = embedder
+        self._target = target
+        self._subject = subject
+        self._clients = clients
+        self._first: tuple[Client, Gate] | None = None
+
+    async def start(self) -> None:
+        """The first engine."""
+        self._first = await self._engine(self._subject.storage)
+
+    def doors(self) -> Doors:
+        """The ways in, as a world uses them."""
+        assert self._first is not None
+        return Doors(
+            first=self._first,
+            connect=self._connect,
+            probe=self._probe,
+            fault=self._fault if self._target.can_fault else None,
+            reopen=self._reopen,
+            can_crash=self._target.can_crash,
+        )
+
+    async def _engine(self, storage: Storage) -> tuple[Client, Gate]:
+        gate = Gate(storage)
+        engine = Engine(gate.as_storage(), self.embedder, embed_timeout=EMBED_TIMEOUT, background=False)
+        await engine.open()
+        self._clients.push_async_callback(engine.close)
+        return EngineClient(engine), gate
+
+    async def _connect(self) -> tuple[Client, Gate]:
+        return await self._engine(await self._clients.enter_async_context(self._target.second(self._subject)))
+
+    async def _probe(self) -> Stored:
+        found = await self._target.probe(self._subject)
+        return Stored(
+            passages=tuple(sorted(found.passages, key=lambda one: (one.memory_id, one.space, one.hash))),
+            terms=tuple(sorted(found.terms, key=lambda one: (one.memory_id, one.term, one.scope_key))),
+            audit=tuple(sorted(found.audit, key=lambda one: one.id)),
+            receipts=found.receipts,
+            rows={table: tuple(sorted(rows)) for table, rows in found.rows.items()},
+        )
+
+    def _fault(self, point: FaultPoint) -> AbstractAsyncContextManager[None]:
+        return self._target.fault(self._subject, point)
+
+    async def _reopen(self, crash: bool) -> Client:
+        if crash:
+            await self._target.crash(self._subject)
+        try:
+            await asyncio.wait_for(self._close_all(crash), CLOSE_PATIENCE)
+        except TimeoutError:
+            raise NotExercised(f"the storage did not close within {CLOSE_PATIENCE:g} s") from None
+        storage = await self._clients.enter_async_context(self._target.reopen(self._subject))
+        return (await self._engine(storage))[0]
+
+    async def _close_all(self, crash: bool) -> None:
+        try:
+            await self._clients.aclose()
+            await self._subject.storage.close()
+        except Exception:
+            if not crash:
+                raise

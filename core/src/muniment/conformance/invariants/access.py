@@ -1,0 +1,198 @@
+"""ACC-01 to ACC-05: who may read, who may write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from muniment.conformance.answers import found
+from muniment.conformance.estate import (
+    FRAGMENT,
+    OWN_ANSWER,
+    OWNERS_ONLY,
+    READERS,
+    WRITERS,
+    Estate,
+    changing,
+    estate,
+    every_operation,
+    hidden_code,
+)
+from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
+from muniment.conformance.world import Caller, Refused, World, holds, same
+
+RULES = Rules(STORAGE_AND_TRANSPORT)
+
+
+@RULES(
+    "ACC-01",
+    "No grant, no access: every operation of the registry that touches a memory or a project agrees.",
+)
+async def no_grant(world: World) -> None:
+    strangers = (world.caller("mallory"), world.caller("mallory", "strangers"))
+    for number, (operation, build) in enumerate(every_operation()):
+        place = await estate(world, f"acme/closed-{number}")
+        payload = build(place)
+        if operation.name not in OWN_ANSWER:
+            async with world.unchanged(f"a {operation.name} without a grant"):
+                for stranger in strangers:
+                    await stranger.refused(hidden_code(operation), operation.name, **payload)
+        await place.owner(operation.name, **payload)
+    place = await estate(world, "acme/closed")
+    for stranger in strangers:
+        await _sees_nothing(world, stranger, place)
+    await _registers_its_own(strangers[0], place)
+
+
+async def _sees_nothing(world: World, stranger: Caller, place: Estate) -> None:
+    mine = (await stranger("memory.write", content="mallory's own deed"))["id"]
+    for deleted in (False, True):
+        page = await stranger("memory.list", deleted=deleted)
+        others = [memory["id"] for memory in page["items"] if memory["last_edited_by"] != "mallory"]
+        same(f"others' memories in a list, deleted {deleted}", others, [])
+    hits = found(await stranger("memory.search", query=f"deeds {FRAGMENT} deed", limit=50))
+    same("whether the caller's own memory is a hit", mine in hits, True)
+    same("whether another's memory is a hit", place.live in hits, False)
+    same("the projects that a stranger lists", (await stranger("project.list"))["items"], [])
+    owner_hits = found(await place.owner("memory.search", query=FRAGMENT, limit=50))
+    same("whether the owner's memory is the owner's hit", place.live in owner_hits, True)
+
+
+async def _registers_its_own(stranger: Caller, place: Estate) -> None:
+    own = (await stranger("project.identify", project=place.key))["project"]
+    same("whether a stranger's project of the same key is another", own["id"] != place.project, True)
+    same("its owner", own["owner"], "mallory")
+    same("what a stranger lists in it", (await stranger("memory.list", project=place.key))["items"], [])
+
+
+@RULES(
+    "ACC-02",
+    "Owner and rw write; ro reads, and is refused with access_denied on every kind of write; only the owner shares.",
+)
+async def levels(world: World) -> None:
+    writer, reader = world.caller("bob", WRITERS), world.caller("rita", READERS)
+    for number, (operation, build) in enumerate(changing()):
+        for role in ("owner", "writer"):
+            place = await estate(world, f"acme/levels-{number}-{role}")
+            payload = build(place)
+            async with world.unchanged(f"a {operation.name} with ro"):
+                await reader.refused("access_denied", operation.name, **payload)
+            if role == "owner":
+                await place.owner(operation.name, **payload)
+            elif operation.name in OWNERS_ONLY:
+                async with world.unchanged(f"a {operation.name} with rw"):
+                    await writer.refused("access_denied", operation.name, **payload)
+            else:
+                await writer(operation.name, **payload)
+    place = await estate(world, "acme/levels")
+    for operation, build in every_operation():
+        if operation.read_only:
+            for caller in (place.owner, writer, reader):
+                await caller(operation.name, **build(place))
+    await _listed_access(place, [(place.owner, "rw"), (writer, "rw"), (reader, "ro")])
+    await reader.refused("access_denied", "memory.update", id=place.live, scope="user")
+
+
+async def _listed_access(place: Estate, expected: list[tuple[Caller, str]]) -> None:
+    for caller, access in expected:
+        projects = {project["id"]: project for project in (await caller("project.list"))["items"]}
+        same(f"the access that {caller.user} is told", projects[place.project]["access"], access)
+        shares = projects[place.project]["shares"]
+        same(f"whether {caller.user} sees the shares", shares is not None, caller is place.owner)
+        hits = found(await caller("memory.search", query=FRAGMENT, project=place.key))
+        same(f"what {caller.user} finds", hits, [place.live])
+
+
+@RULES(
+    "ACC-03",
+    "The author of a memory whose grant was lowered to ro can no longer update, patch, delete or restore it; revoked, "
+    "can no longer read it.",
+)
+async def former_author(world: World) -> None:
+    place = await estate(world)
+    bob = world.caller("bob", WRITERS)
+    live = (await bob("memory.write", content="bob's words", project=place.key))["id"]
+    gone = (await bob("memory.write", content="bob's deleted words", project=place.key))["id"]
+    await bob("memory.delete", id=gone)
+    edits: list[tuple[str, dict[str, Any]]] = [
+        ("memory.update", {"id": live, "content": "new words"}),
+        ("memory.update", {"id": live, "scope": "user"}),
+        ("memory.patch", {"id": live, "old_string": "bob", "new_string": "rob"}),
+        ("memory.delete", {"id": live}),
+        ("memory.restore", {"id": gone}),
+    ]
+    await place.owner("project.share", project=place.key, group=WRITERS, access="ro")
+    async with world.unchanged("edits by the author with ro"):
+        for operation, payload in edits:
+            await bob.refused("access_denied", operation, **payload)
+    same("what the author still reads", (await bob("memory.get", id=live))["content"], "bob's words")
+    await place.owner("project.unshare", project=place.key, group=WRITERS)
+    async with world.unchanged("operations by the author without a grant"):
+        for operation, payload in [*edits, ("memory.get", {"id": live}), ("memory.history", {"id": live})]:
+            await bob.refused("not_found", operation, **payload)
+    same("what the author lists", (await bob("memory.list"))["items"], [])
+    same("what the author lists of the deleted", (await bob("memory.list", deleted=True))["items"], [])
+    same("what the author finds", found(await bob("memory.search", query="bob's words")), [])
+    await place.owner("project.share", project=place.key, group=WRITERS, access="rw")
+    for operation, payload in edits[2:]:
+        await bob(operation, **payload)
+
+
+@RULES("ACC-04", "Not readable and not existing are the same answer.")
+async def same_answer(world: World) -> None:
+    mallory = world.caller("mallory")
+    place = await estate(world)
+    absent = Estate(place.owner, "acme/absent", place.project, _like(place.live), _like(place.gone))
+    pairs = [(operation, build(place), build(absent)) for operation, build in every_operation()]
+    for operation, hidden, missing in pairs:
+        if operation.name in OWN_ANSWER:
+            continue
+        codes = hidden_code(operation)
+        unreadable = await mallory.refused(codes, operation.name, **hidden)
+        nowhere = await mallory.refused(codes, operation.name, **missing)
+        names = ((place.live, absent.live), (place.gone, absent.gone), (place.key, absent.key))
+        same(f"the answer to {operation.name}", _renamed(unreadable, names), _renamed(nowhere, names))
+    owned = await place.owner("memory.get", id=place.live)
+    same("what the owner reads", owned["id"], place.live)
+    await place.owner.refused("not_found", "memory.get", id=absent.live)
+
+
+def _renamed(refusal: Refused, names: Sequence[tuple[str, str]]) -> tuple[str, dict[str, Any]]:
+    """A refusal's message and details, with each hidden name replaced by the absent one."""
+
+    def rename(value: Any) -> Any:
+        for hidden, absent in names:
+            value = value.replace(hidden, absent) if isinstance(value, str) else value
+        return value
+
+    return rename(refusal.message), {name: rename(value) for name, value in refusal.details.items()}
+
+
+def _like(memory: str) -> str:
+    """An id of the same form that belongs to nothing."""
+    return "".join("0" if character not in "-0" else "1" if character == "0" else "-" for character in memory)
+
+
+@RULES("ACC-05", "Of several groups the strongest grant counts; a revoked grant counts from the next call.")
+async def strongest(world: World) -> None:
+    place = await estate(world)
+    both = await world.second(world.caller("bob", READERS, WRITERS, "strangers"))
+    await both("memory.patch", id=place.live, old_string=FRAGMENT, new_string="east tower")
+    await place.owner("project.share", project=place.key, group=WRITERS, access="ro")
+    async with world.unchanged("an edit after the stronger grant was lowered"):
+        await both.refused("access_denied", "memory.update", id=place.live, content="new")
+    await place.owner("project.share", project=place.key, group=READERS, access="rw")
+    await both("memory.update", id=place.live, tags=["raised"])
+    await place.owner("project.unshare", project=place.key, group=READERS)
+    await both.refused("access_denied", "memory.update", id=place.live, content="new")
+    same("what is read with what is left", (await both("memory.get", id=place.live))["tags"], ["raised"])
+    await place.owner("project.unshare", project=place.key, group=WRITERS)
+    for operation, payload in (("memory.get", {}), ("memory.update", {"content": "new"}), ("memory.history", {})):
+        await both.refused("not_found", operation, id=place.live, **payload)
+    same("what is listed with no grant left", (await both("memory.list"))["items"], [])
+    holds(
+        (await place.owner("memory.get", id=place.live))["tags"] == ["raised"],
+        "what the owner reads",
+        expected="the memory as it was",
+        seen="another",
+    )

@@ -1,0 +1,103 @@
+"""ACC-06 and ACC-07: moving between scopes, and who a caller is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muniment.conformance.answers import found
+from muniment.conformance.estate import FRAGMENT, READERS, WRITERS, estate, every_operation
+from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
+from muniment.conformance.world import Caller, World, same
+from muniment.models import Agent
+
+RULES = Rules(STORAGE_AND_TRANSPORT)
+
+
+@RULES("ACC-06", "Moving needs write access to both scopes.")
+async def moving(world: World) -> None:
+    here = await estate(world, "acme/here")
+    there = await estate(world, "acme/there", owner="olga")
+    await there.owner("project.share", project=there.key, group="olgas", access="rw")
+    may_read_there = world.caller("bob", WRITERS, READERS, "half")
+    await there.owner("project.unshare", project=there.key, group=WRITERS)
+    ends: list[tuple[Caller, str, dict[str, Any], str]] = [
+        (may_read_there, here.live, {"project": there.key}, "access_denied"),
+        (may_read_there, there.live, {"project": here.key}, "access_denied"),
+        (may_read_there, there.live, {"scope": "user"}, "access_denied"),
+        (world.caller("carol", WRITERS), here.live, {"project": there.key}, "unknown_project"),
+        (world.caller("carol", WRITERS), there.live, {"project": here.key}, "not_found"),
+        (world.caller("rita", READERS, "olgas"), here.live, {"project": there.key}, "access_denied"),
+        (world.caller("mallory"), here.live, {"scope": "user"}, "not_found"),
+    ]
+    async with world.unchanged("moves without write access to both ends"):
+        for caller, memory, payload, code in ends:
+            await caller.refused(code, "memory.update", id=memory, **payload)
+    may_write_both = world.caller("dora", WRITERS, "olgas")
+    await may_write_both("memory.update", id=here.live, project=there.key)
+    moved = await there.owner("memory.get", id=here.live)
+    same("where it was moved to", (moved["scope"], moved["project_id"]), ("project", there.project))
+    await here.owner.refused("not_found", "memory.get", id=here.live)
+    same("what the former owner finds", found(await here.owner("memory.search", query=FRAGMENT)), [])
+    hits = found(await there.owner("memory.search", query=FRAGMENT))
+    same("what the new owner finds", sorted(hits), sorted([here.live, there.live]))
+    await may_write_both("memory.update", id=here.live, scope="user")
+    own = await may_write_both("memory.get", id=here.live)
+    same("where it is in the end", (own["scope"], own["project_id"]), ("user", None))
+    await there.owner.refused("not_found", "memory.get", id=here.live)
+
+
+IDENTITY_FIELDS = (
+    "user",
+    "user_id",
+    "owner",
+    "principal",
+    "agent",
+    "groups",
+    "group_ids",
+    "actor",
+    "surface",
+    "editor",
+)
+
+
+@RULES(
+    "ACC-07",
+    "Identity comes from the authenticated principal alone: a user, agent or group named in an input changes nothing, "
+    "and no name of one kind counts as a name of another.",
+)
+async def only_the_principal(world: World) -> None:
+    place = await estate(world)
+    mallory = world.caller("mallory")
+    async with world.unchanged("inputs that name somebody else"):
+        for operation, build in every_operation():
+            for field in IDENTITY_FIELDS:
+                if field not in operation.input.model_fields:
+                    for value in ("alice", ["writers"], {"user": "alice", "groups": ["writers"]}):
+                        await mallory.refused("invalid_input", operation.name, **build(place), **{field: value})
+    await _not_by_another_kind_of_name(world, place.live, place.project)
+    bob = world.caller("bob", WRITERS, agent=Agent(name="alice", instance="alice"))
+    receipt = await bob("memory.patch", id=place.live, old_string=FRAGMENT, new_string="west tower, said alice")
+    entry = (await bob("memory.history", id=place.live, limit=1))["items"][0]
+    same("the actor of the edit", (entry["actor"], entry["version"]), ("bob", receipt["version"]))
+    edited = (await place.owner("memory.get", id=place.live))["last_edited_by"]
+    same("whether last_edited_by names the principal", edited.split(" ")[0], "bob")
+    await mallory("memory.write", content="I am alice, group writers", tags=["alice", "writers"])
+    same("what alice lists of it", len((await place.owner("memory.list"))["items"]), 1)
+
+
+async def _not_by_another_kind_of_name(world: World, memory: str, project: str) -> None:
+    """A user called as a group, a group called as a user, and either called as a scope key, are nobody here."""
+    impostors = [
+        world.caller(WRITERS),
+        world.caller("mallory", "alice"),
+        world.caller(f"p:{project}"),
+        world.caller(project),
+        world.caller("u:alice"),
+        world.caller("mallory", f"p:{project}", "u:alice", project),
+        world.caller("mallory", agent=Agent(name="alice", instance=WRITERS)),
+    ]
+    for impostor in impostors:
+        await impostor.refused("not_found", "memory.get", id=memory)
+        await impostor.refused("not_found", "memory.delete", id=memory)
+        same(f"what {impostor.user} lists", (await impostor("memory.list"))["items"], [])
+        same(f"what {impostor.user} finds", found(await impostor("memory.search", query=FRAGMENT)), [])

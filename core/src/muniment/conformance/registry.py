@@ -1,0 +1,88 @@
+"""All invariants, in the order of the documentation, and the selection of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muniment.conformance.invariant import Invariant, seat_of
+from muniment.conformance.invariants import (
+    access,
+    atomicity,
+    edits,
+    embedders,
+    failures,
+    identity,
+    inputs,
+    lifecycle,
+    patches,
+    reads,
+    receipts,
+    scope,
+    trail,
+    vectors,
+    versions,
+)
+from muniment.conformance.target import Target
+
+_MODULES = (
+    versions,
+    patches,
+    lifecycle,
+    receipts,
+    atomicity,
+    trail,
+    reads,
+    inputs,
+    access,
+    identity,
+    scope,
+    vectors,
+    edits,
+    embedders,
+    failures,
+)
+FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "EMB")
+
+INVARIANTS: tuple[Invariant, ...] = tuple(
+    sorted(
+        (invariant for module in _MODULES for invariant in module.RULES),
+        key=lambda one: (FAMILIES.index(one.family), one.id),
+    )
+)
+BY_ID = {invariant.id: invariant for invariant in INVARIANTS}
+
+
+class UnknownInvariant(Exception):
+    """An id, or a family, that no invariant has."""
+
+    def __init__(self, name: str, where: str) -> None:
+        known = ", ".join(FAMILIES)
+        super().__init__(
+            f"{where}: there is no invariant {name!r}; write an id such as MUT-01, or a family of {known}."
+        )
+
+
+def judging(target: Target) -> tuple[Invariant, ...]:
+    """The invariants of a target's seat and contract. Raises UnknownInvariant for an id in its known
+    failures."""
+    for known in target.known_failures:
+        if known not in BY_ID:
+            raise UnknownInvariant(known, f"known_failures of {target.name}")
+    seat, contract = seat_of(target), _version(target.contract)
+    return tuple(one for one in INVARIANTS if seat in one.seats and _version(one.since) <= contract)
+
+
+def select(target: Target, only: Sequence[str] | None) -> tuple[Invariant, ...]:
+    """Those that judge a target, narrowed to ids and families. Raises UnknownInvariant, also for another
+    seat's."""
+    judged = judging(target)
+    if only is None:
+        return judged
+    for name in only:
+        if not any(name in (one.id, one.family) for one in judged):
+            raise UnknownInvariant(name, f"only (for {target.name})")
+    return tuple(one for one in judged if one.id in only or one.family in only)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))

@@ -1,0 +1,178 @@
+"""Where the suite stands between the engine and the plugins: a storage that can be held up, an embedder that
+counts.
+
+Both pass everything through unchanged. Their subject is open before the engine gets it and is closed by its
+target, so ``open`` and ``close`` do nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from muniment.conformance.invariant import NotExercised
+from muniment.ports import Embedder, Space, Storage, Vector, Vectors
+
+RACE_PATIENCE = 10.0
+"""Seconds that a racer waits for the others before the race counts as not exercised."""
+
+
+class Barrier:
+    """Holds callers of one method until ``parties`` of them have come; those that come later pass."""
+
+    def __init__(self, method: str, parties: int) -> None:
+        self.method = method
+        self._parties = parties
+        self._arrived = 0
+        self._all_here = asyncio.Event()
+        self.missed = False
+
+    @property
+    def happened(self) -> bool:
+        """Whether all parties stood at the barrier together."""
+        return self._all_here.is_set() and not self.missed
+
+    async def arrive(self) -> None:
+        """Wait for the other parties, but not for ever."""
+        self._arrived += 1
+        if self._arrived >= self._parties:
+            self._all_here.set()
+            return
+        try:
+            await asyncio.wait_for(self._all_here.wait(), RACE_PATIENCE)
+        except TimeoutError:
+            self.missed = True
+
+    def check(self) -> None:
+        """Raises NotExercised where the race did not happen."""
+        if not self.happened:
+            raise NotExercised(
+                f"only {self._arrived} of {self._parties} racers stood before Storage.{self.method} at once "
+                f"(each waits {RACE_PATIENCE:g} s for the others), so the race did not happen"
+            )
+
+
+class Latch:
+    """Lets the first caller of one method, once it has its answer, wait until it is released."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        self._taken = False
+
+    async def hold(self) -> None:
+        """Wait for the release, the first time only."""
+        if self._taken:
+            return
+        self._taken = True
+        self.reached.set()
+        await asyncio.wait_for(self.released.wait(), RACE_PATIENCE)
+
+
+class Gate:
+    """A storage whose calls can be held up before (a barrier) or after (a latch) they reach the plugin."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.barrier: Barrier | None = None
+        self.latch: Latch | None = None
+
+    async def open(self) -> None:
+        """Nothing: the target opened it."""
+
+    async def close(self) -> None:
+        """Nothing: the target closes it."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._storage, name)
+        barrier, latch = self.barrier, self.latch
+        if barrier is not None and barrier.method == name:
+            return _held_before(barrier, method)
+        if latch is not None and latch.method == name:
+            return _held_after(latch, method)
+        return method
+
+    def as_storage(self) -> Storage:
+        """Itself, as the engine takes it."""
+        return cast(Storage, self)
+
+
+def _held_before(barrier: Barrier, method: Any) -> Any:
+    async def held(*positional: Any, **named: Any) -> Any:
+        await barrier.arrive()
+        return await method(*positional, **named)
+
+    return held
+
+
+def _held_after(latch: Latch, method: Any) -> Any:
+    async def held(*positional: Any, **named: Any) -> Any:
+        answer = await method(*positional, **named)
+        await latch.hold()
+        return answer
+
+    return held
+
+
+@asynccontextmanager
+async def barrier(gates: Sequence[Gate], method: str, parties: int) -> AsyncGenerator[Barrier]:
+    """While entered, the first ``parties`` calls of ``method`` through any of ``gates`` go on together.
+
+    Raises NotExercised on leaving where they did not meet.
+    """
+    shared = Barrier(method, parties)
+    for gate in gates:
+        gate.barrier = shared
+    try:
+        yield shared
+    finally:
+        for gate in gates:
+            gate.barrier = None
+    shared.check()
+
+
+class CountingEmbedder:
+    """An embedder that remembers the passages that it was asked for."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.inner = embedder
+        self.calls = 0
+        self.passages: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """The inner embedder's."""
+        return self.inner.name
+
+    @property
+    def ready(self) -> bool:
+        """The inner embedder's."""
+        return self.inner.ready
+
+    async def open(self) -> None:
+        """Nothing: the inner embedder is open."""
+
+    async def close(self) -> None:
+        """Nothing: whoever opened the inner embedder closes it."""
+
+    async def space(self) -> Space:
+        """The inner embedder's."""
+        return await self.inner.space()
+
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The inner embedder's; not counted as a call, since it makes no vector."""
+        return await self.inner.count_tokens(texts)
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """The inner embedder's, counted."""
+        self.calls += 1
+        self.passages.extend(texts)
+        return await self.inner.embed_passages(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        """The inner embedder's, counted."""
+        self.calls += 1
+        return await self.inner.embed_query(text)

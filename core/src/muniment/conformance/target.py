@@ -1,0 +1,213 @@
+"""What a plugin's author gives the suite: a target, which makes and breaks subjects of the plugin.
+
+The suite drives a subject only through the engine. What it cannot see that way a target supplies: an isolated
+start, a second client, raw reads that bypass the plugin, faults and crashes. A plugin's descriptor names, as
+its ``conformance`` dotted path, a callable ``target(url: str | None = None) -> StorageTarget |
+EmbedderTarget``; without a ``url`` it uses what the plugin can start by itself, and raises ``NotRun`` where
+it can start nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from muniment.ports import Embedder, Storage
+
+
+class NotRun(Exception):
+    """Raised by a target whose component cannot be had here; the message says which, and how to get it."""
+
+
+class FaultPoint(StrEnum):
+    """Where a write can be made to fail: as it stores the named part."""
+
+    MEMORY = "memory"
+    AUDIT = "audit"
+    PASSAGES = "passages"
+    TERMS = "terms"
+    RECEIPT = "receipt"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """One stored vector, with the keys that it is stored under."""
+
+    scope_key: str
+    space: str
+    memory_id: str
+    hash: str
+    vector: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTerm:
+    """One stored term of a memory, with how often the memory has it."""
+
+    scope_key: str
+    memory_id: str
+    term: str
+    frequency: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAudit:
+    """One stored audit entry; ``memory_id`` is None for a project's."""
+
+    id: str
+    action: str
+    memory_id: str | None
+    project_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Everything that is committed in a subject, as read around the plugin, in one value.
+
+    ``rows`` holds every row of every table or collection as text, sorted: two equal ``Stored`` say that
+    nothing changed between them, byte for byte. What the backend itself rewrites (statistics, sequences) is
+    left out.
+    """
+
+    passages: tuple[StoredPassage, ...]
+    terms: tuple[StoredTerm, ...]
+    audit: tuple[StoredAudit, ...]
+    receipts: int
+    rows: Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class Subject:
+    """One isolated, empty place to keep memories, with the first client on it.
+
+    ``storage`` is migrated and open. Subclass it to carry what your target needs to find the place again.
+    """
+
+    storage: Storage
+
+
+S = TypeVar("S", bound=Subject)
+
+
+class Target:
+    """What both kinds of target say of their plugin.
+
+    ``name`` is the plugin's (``storage-postgres``) and, as ``muniment-<name>``, its distribution, of which
+    the report reads the version; set ``distribution`` where that differs. ``real`` is False for an emulated
+    backend. ``contract`` and ``capabilities`` repeat the descriptor's. ``known_failures`` map the id of an
+    invariant that is known not to hold to a link where that is being worked on; the report still says "not
+    conformant", and one that holds after all is an error.
+    """
+
+    name: str = "unnamed"
+    distribution: str | None = None
+    real: bool = True
+    contract: str = "1.0"
+    capabilities: frozenset[str] = frozenset()
+    known_failures: Mapping[str, str] = {}
+
+    def describe(self) -> Mapping[str, str]:
+        """The configuration that is judged, for the report; passwords and keys redacted."""
+        return {}
+
+
+class StorageTarget(Target, ABC, Generic[S]):
+    """How the suite gets at a storage plugin: ``open``, ``second`` and ``probe``.
+
+    Without ``fault`` the invariants that need it are ``not-exercised``, which is not conformant. ``crash`` is
+    for backends that outlive the client's process. Each subject is opened, used and left on one event loop,
+    which may be another one, in another thread, for the next subject.
+    """
+
+    @abstractmethod
+    def open(self) -> AbstractAsyncContextManager[S]:
+        """A fresh subject: empty, sharing no data with any other that is open, and gone afterwards.
+
+        Leaving the context must also work where ``subject.storage`` is closed already, or was killed.
+        """
+
+    @abstractmethod
+    def second(self, subject: S) -> AbstractAsyncContextManager[Storage]:
+        """Another open client on the subject's data, with a connection of its own."""
+
+    @abstractmethod
+    async def probe(self, subject: S) -> Stored:
+        """What is committed, read around the plugin."""
+
+    def fault(self, subject: S, point: FaultPoint) -> AbstractAsyncContextManager[None]:
+        """While it is entered, a write that reaches ``point`` fails inside the backend; reads work as ever.
+
+        A database does this with a trigger that raises; the error may reach the caller as any exception.
+        """
+        raise NotImplementedError
+
+    async def crash(self, subject: S) -> None:
+        """Kill the backend at once (``kill -9``), as a power cut would. ``reopen`` must recover from it."""
+        raise NotImplementedError
+
+    def reopen(self, subject: S) -> AbstractAsyncContextManager[Storage]:
+        """An open client on the subject's data after ``subject.storage`` was closed, or after ``crash``.
+
+        It starts the backend again where that is this plugin's work.
+        """
+        return self.second(subject)
+
+    @property
+    def can_fault(self) -> bool:
+        """Whether this target has its own ``fault``."""
+        return _overridden(self, "fault")
+
+    @property
+    def can_crash(self) -> bool:
+        """Whether this target has its own ``crash``."""
+        return _overridden(self, "crash")
+
+
+def _overridden(target: object, method: str) -> bool:
+    return getattr(type(target), method) is not getattr(StorageTarget, method)
+
+
+class FailureKind(StrEnum):
+    """The ways in which an embedder must fail."""
+
+    UNKNOWN_MODEL = "unknown model"
+    UNREACHABLE = "unreachable provider"
+    FAILING = "failing provider"
+    BAD_KEY = "bad key"
+
+
+@dataclass(frozen=True, slots=True)
+class FailingEmbedder:
+    """An embedder that must fail, somewhere between ``make`` and its first vector, with a typed refusal.
+
+    ``make`` gives it unopened. ``names`` is what the message must hold, such as the model's name. ``within``
+    is its own time-out and some slack, in seconds.
+    """
+
+    kind: FailureKind
+    make: Callable[[], Embedder]
+    names: str = ""
+    within: float = 10.0
+
+
+class EmbedderTarget(Target, ABC):
+    """How the suite gets at an embedder plugin.
+
+    ``semantic`` is False for an embedder whose vectors know no meaning (a hash). ``remote`` says that vectors
+    come from a provider over a network; then ``fail`` must give an unreachable one and one with a bad key.
+    """
+
+    semantic: bool = True
+    remote: bool = False
+
+    @abstractmethod
+    def open(self) -> AbstractAsyncContextManager[Embedder]:
+        """An open embedder of the plugin's usual configuration, closed afterwards."""
+
+    @abstractmethod
+    def fail(self) -> Sequence[FailingEmbedder]:
+        """The embedders that must fail; at least one of kind UNKNOWN_MODEL, by a name that was never seen."""

@@ -1,0 +1,270 @@
+"""What a check works with: callers who call operations by name, raw reads, races, and expectations.
+
+A check speaks in operations with JSON-like payloads and reads JSON-like answers, so the same check runs
+wherever the plugin sits. Everything that it does is on the trail. How a subject is made is ``bench``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Protocol
+
+from muniment.conformance.invariant import Broken, NotExercised
+from muniment.conformance.seams import Barrier, CountingEmbedder, Gate, Latch, barrier
+from muniment.conformance.target import EmbedderTarget, FaultPoint, Stored
+from muniment.conformance.trail import Trail, answered, apart, brief
+from muniment.errors import MunimentError
+from muniment.models import Agent, CallContext, Principal, ProjectPolicy
+
+Answer = dict[str, Any]
+"""An operation's output as JSON-like data."""
+
+
+class Refused(Exception):
+    """An operation was refused: its ``code``, ``message`` and ``details`` as any surface gives them."""
+
+    def __init__(self, code: str, message: str, details: Mapping[str, Any]) -> None:
+        self.code = code
+        self.message = message
+        self.details = details
+        super().__init__(f"{code}: {message}")
+
+    @classmethod
+    def of(cls, error: MunimentError) -> Refused:
+        """A refusal as the engine raises it."""
+        return cls(error.code, error.message, error.details)
+
+
+class Client(Protocol):
+    """One way to the subject: an engine, or a transport's client."""
+
+    async def call(self, operation: str, payload: Mapping[str, Any], context: CallContext) -> Answer:
+        """Run an operation. Raises Refused; anything else is the plugin's error."""
+        ...
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A principal at one client. Calling it runs an operation: ``await alice("memory.get", id=...)``."""
+
+    client: Client
+    context: CallContext
+    trail: Trail
+
+    @property
+    def user(self) -> str:
+        """Who calls."""
+        return self.context.principal.user
+
+    async def __call__(self, operation: str, /, **payload: Any) -> Answer:
+        """The answer of an operation. Raises Refused."""
+        try:
+            answer = await self.client.call(operation, payload, self.context)
+        except Refused as refusal:
+            self.trail.called(self.user, operation, payload, f"refused, {refusal.code}")
+            raise
+        except Exception as error:
+            self.trail.called(self.user, operation, payload, f"raised {type(error).__name__}")
+            raise
+        self.trail.called(self.user, operation, payload, answered(answer))
+        return answer
+
+    async def refused(self, codes: str | Sequence[str], operation: str, /, **payload: Any) -> Refused:
+        """The refusal of an operation that must be refused with one of ``codes``; Broken where it was not."""
+        wanted = (codes,) if isinstance(codes, str) else tuple(codes)
+        try:
+            answer = await self(operation, **payload)
+        except Refused as refusal:
+            if refusal.code not in wanted:
+                raise Broken(
+                    f"{operation} by {self.user}", expected=f"refusal {' or '.join(wanted)}", seen=refusal
+                ) from None
+            return refusal
+        raise Broken(f"{operation} by {self.user}", expected=f"refusal {' or '.join(wanted)}", seen=brief(answer))
+
+    async def attempt(self, operation: str, /, **payload: Any) -> Answer | Refused:
+        """The answer, or the refusal as a value: for races, where either may come."""
+        try:
+            return await self(operation, **payload)
+        except Refused as refusal:
+            return refusal
+
+    async def fails(self, operation: str, /, **payload: Any) -> None:
+        """Run an operation that must fail, in whatever way; Broken where it did not."""
+        try:
+            answer = await self(operation, **payload)
+        except Exception:
+            return
+        raise Broken(f"{operation} by {self.user} during a fault", expected="a failure", seen=brief(answer))
+
+    def at(self, client: Client) -> Caller:
+        """The same principal at another client."""
+        return replace(self, client=client)
+
+    def with_context(self, **changes: Any) -> Caller:
+        """The same caller with fields of its context changed."""
+        return replace(self, context=self.context.model_copy(update=changes))
+
+
+@dataclass(frozen=True)
+class Doors:
+    """The ways into one subject that a world uses, supplied by its bench.
+
+    ``connect`` gives another client on the same data, with its gate. ``reopen`` closes every client (with
+    ``crash``, by killing the backend) and gives a new one.
+    """
+
+    first: tuple[Client, Gate]
+    connect: Callable[[], Awaitable[tuple[Client, Gate]]]
+    probe: Callable[[], Awaitable[Stored]]
+    fault: Callable[[FaultPoint], AbstractAsyncContextManager[None]] | None
+    reopen: Callable[[bool], Awaitable[Client]]
+    can_crash: bool
+
+
+class World:
+    """One check's subject, and everything that a check may do with it.
+
+    ``random`` is seeded by the run and the invariant's id. ``embedder`` counts what the engine embeds.
+    ``target`` is the embedder's target where an embedder is judged. ``notes`` are what a check that passes
+    still has to say.
+    """
+
+    def __init__(
+        self, doors: Doors, embedder: CountingEmbedder, random: Random, target: EmbedderTarget | None = None
+    ) -> None:
+        self.random = random
+        self.embedder = embedder
+        self.trail = Trail()
+        self.notes: list[str] = []
+        self._doors = doors
+        self._target = target
+        self._second: tuple[Client, Gate] | None = None
+
+    @property
+    def embedder_target(self) -> EmbedderTarget:
+        """The target of the embedder that is judged. Raises NotExercised in another seat."""
+        if self._target is None:
+            raise NotExercised("no embedder is judged here")
+        return self._target
+
+    @property
+    def can_crash(self) -> bool:
+        """Whether the backend can be killed."""
+        return self._doors.can_crash
+
+    def caller(
+        self,
+        user: str,
+        *groups: str,
+        agent: Agent | None = None,
+        surface: str = "conformance",
+        policy: ProjectPolicy = ProjectPolicy.REQUIRE_EXISTING,
+        default_project: str | None = None,
+    ) -> Caller:
+        """A principal at the first client."""
+        context = CallContext(
+            principal=Principal(user=user, groups=frozenset(groups), agent=agent),
+            surface=surface,
+            project_policy=policy,
+            default_project=default_project,
+        )
+        return Caller(self._doors.first[0], context, self.trail)
+
+    async def second(self, caller: Caller) -> Caller:
+        """The same principal at a second client on the same data."""
+        return caller.at((await self._second_door())[0])
+
+    async def probe(self) -> Stored:
+        """What is stored, read around the plugin."""
+        return await self._doors.probe()
+
+    @asynccontextmanager
+    async def unchanged(self, what: str) -> AsyncGenerator[None]:
+        """Broken if anything stored differs after the block."""
+        before = await self.probe()
+        yield
+        after = await self.probe()
+        if before != after:
+            raise Broken(f"what is stored after {what}", expected="as before", seen=difference(before, after))
+
+    @asynccontextmanager
+    async def race(self, parties: int, method: str = "apply") -> AsyncGenerator[Barrier]:
+        """While entered, the first ``parties`` calls that reach the storage's ``method`` go on together."""
+        second = (await self._second_door())[1]
+        self.trail.add(f"from here on {parties} callers are held before Storage.{method} until all are there")
+        async with barrier((self._doors.first[1], second), method, parties) as held:
+            yield held
+
+    async def overtaken(
+        self, method: str, slow: Callable[[], Awaitable[Any]], quick: Callable[[], Awaitable[Any]]
+    ) -> tuple[Any, Any]:
+        """Run ``slow``, held after its first answer from ``method`` until ``quick`` is through; both results.
+
+        ``slow`` must go through the first client and ``quick`` through the second.
+        """
+        gate = self._doors.first[1]
+        latch = gate.latch = Latch(method)
+        self.trail.add(f"the next call is held after Storage.{method} until another has overtaken it")
+        running = asyncio.ensure_future(slow())
+        waiting = asyncio.ensure_future(latch.reached.wait())
+        try:
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not latch.reached.is_set():
+                raise NotExercised(f"the call that was to be overtaken never reached Storage.{method}")
+            overtook = await quick()
+            latch.released.set()
+            return await running, overtook
+        finally:
+            gate.latch = None
+            latch.released.set()
+            waiting.cancel()
+            if not running.done():
+                running.cancel()
+
+    def fault(self, point: FaultPoint) -> AbstractAsyncContextManager[None]:
+        """While entered, writes fail at ``point``. Raises NotExercised where the target injects no faults."""
+        if self._doors.fault is None:
+            raise NotExercised("the target injects no faults; give it a fault method")
+        self.trail.add(f"from here on, storing {point} fails")
+        return self._doors.fault(point)
+
+    async def reopen(self, caller: Caller, *, crash: bool = False) -> Caller:
+        """The same principal after every client was closed, or the backend killed, and opened again."""
+        self.trail.add("the backend is killed and opened again" if crash else "the storage is closed and opened")
+        return caller.at(await self._doors.reopen(crash))
+
+    async def _second_door(self) -> tuple[Client, Gate]:
+        if self._second is None:
+            self._second = await self._doors.connect()
+        return self._second
+
+
+def same(what: str, seen: object, expected: object) -> None:
+    """Broken unless equal."""
+    if seen != expected:
+        shown, wanted = apart(seen, expected)
+        raise Broken(what, expected=wanted, seen=shown)
+
+
+def holds(condition: bool, what: str, *, expected: object, seen: object) -> None:
+    """Broken unless ``condition``."""
+    if not condition:
+        raise Broken(what, expected=expected, seen=seen)
+
+
+def difference(before: Stored, after: Stored) -> str:
+    """Where two stored states differ, in words."""
+    found: list[str] = []
+    for table in sorted({*before.rows, *after.rows}):
+        old, new = set(before.rows.get(table, ())), set(after.rows.get(table, ()))
+        if old != new:
+            found.append(f"{table}: {len(old - new)} rows gone or changed, {len(new - old)} rows new")
+    for part in ("passages", "terms", "audit", "receipts"):
+        if getattr(before, part) != getattr(after, part):
+            found.append(f"{part} differ")
+    return "; ".join(found) or "a difference"

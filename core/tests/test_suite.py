@@ -1,0 +1,184 @@
+"""The suite can fail: the universal mutants, its prerequisites, and the checks that need a backend of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from muniment.conformance import seams
+from muniment.conformance.invariant import Broken, NotExercised, Outcome
+from muniment.conformance.mutants import UNIVERSAL, Mutant, killed_by
+from muniment.conformance.reference_target import HashTarget, ReferenceSubject, ReferenceTarget
+from muniment.conformance.registry import BY_ID, FAMILIES, INVARIANTS, judging
+from muniment.conformance.report import Result
+from muniment.conformance.runner import run
+from muniment.conformance.target import FailingEmbedder, FailureKind, FaultPoint, Target
+from muniment.errors import ConfigurationError, EmbedderUnavailable
+from muniment.operations import OPERATIONS, Input, Operation
+from muniment.ports import Applied, Mutation, Vectors
+from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
+
+
+async def one(target: Target, invariant: str, **options: Any) -> Result:
+    """The result of one invariant."""
+    return (await run(target, only=[invariant], seed=7, **options)).results[0]
+
+
+@pytest.mark.parametrize("mutant", UNIVERSAL, ids=lambda mutant: mutant.name)
+async def test_a_universal_mutant_fails_every_invariant_that_judges_it(mutant: Mutant) -> None:
+    """A plugin that refuses, does or remembers nothing keeps no rule, in any family."""
+    killed = await killed_by(mutant)
+    assert killed == mutant.fails
+    assert {name.partition("-")[0] for name in killed} == {one.family for one in judging(mutant.target)}
+
+
+def test_ids_are_unique_and_of_a_known_family() -> None:
+    """An id names one invariant, and the families are those of the documentation."""
+    assert len(BY_ID) == len(INVARIANTS)
+    assert {invariant.family for invariant in INVARIANTS} == set(FAMILIES)
+
+
+def test_the_families_are_whole() -> None:
+    """Every id of the families that the suite has is there."""
+    sizes = {"MUT": 16, "READ": 5, "ACC": 7, "SCOPE": 3, "VEC": 4, "EMB": 7}
+    wanted = {f"{family}-{number:02}" for family, size in sizes.items() for number in range(1, size + 1)}
+    assert set(BY_ID) == wanted
+
+
+async def test_a_race_that_did_not_happen_is_not_exercised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A barrier that one racer never reaches says so."""
+    monkeypatch.setattr(seams, "RACE_PATIENCE", 0.05)
+    gate = seams.Gate(ReferenceStorage())
+    with pytest.raises(NotExercised, match="1 of 2"):
+        async with seams.barrier([gate], "unembedded", 2):
+            await gate.as_storage().unembedded("space", limit=1)
+    async with seams.barrier([gate], "unembedded", 2):
+        await asyncio.gather(*(gate.as_storage().unembedded("space", limit=1) for _ in range(2)))
+
+
+async def test_an_operation_that_nobody_judges_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that is added to the registry must be given a recipe, or access to it counts as broken."""
+    added = Operation(
+        name="memory.shred", title="", description="", input=Input, output=OPERATIONS["memory.get"].output
+    )
+    monkeypatch.setitem(OPERATIONS, added.name, added)  # type: ignore[arg-type]
+    for invariant in ("ACC-01", "ACC-02", "ACC-04", "ACC-07", "READ-05", "MUT-03", "MUT-14"):
+        result = await one(ReferenceTarget(), invariant)
+        assert result.outcome is Outcome.FAIL
+        assert "memory.shred" in result.detail
+
+
+class Crashing(ReferenceTarget):
+    """A server that is killed, and comes back with all but the last ``lost`` of its memories."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self._lost = lost
+
+    async def crash(self, subject: ReferenceSubject) -> None:
+        kept = list(subject.data.memories)[: -self._lost or None]
+        survived = ReferenceData(
+            projects=dict(subject.data.projects),
+            memories={memory: subject.data.memories[memory] for memory in kept},
+            audit=dict(subject.data.audit),
+            spaces=copy.copy(subject.data.spaces),
+        )
+        subject.failing.add(FaultPoint.MEMORY)
+        subject.data, subject.failing = survived, set[str]()
+
+
+async def test_a_crash_that_loses_an_acknowledged_write_is_seen() -> None:
+    """MUT-16 kills the backend where the target can, and counts what was acknowledged."""
+    assert (await one(Crashing(lost=0), "MUT-16")).outcome is Outcome.PASS
+    assert (await one(Crashing(lost=9), "MUT-16")).outcome is Outcome.FAIL
+    without = await one(ReferenceTarget(), "MUT-16")
+    assert "no crash" in without.detail
+
+
+class Provider(HashEmbedder):
+    """An embedder whose provider answers with an error."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self._error = error
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        if self._error is not None:
+            raise self._error
+        return await super().embed_passages(texts)
+
+
+class Remote(HashTarget):
+    """A target of an embedder with a provider, which fails in the ways given."""
+
+    remote = True
+
+    def __init__(self, **errors: Exception | None) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def fail(self) -> Sequence[FailingEmbedder]:
+        return [
+            *super().fail(),
+            *(
+                FailingEmbedder(FailureKind[kind], make=lambda error=error: Provider(error), within=1)
+                for kind, error in self._errors.items()
+            ),
+        ]
+
+
+UNREACHABLE = EmbedderUnavailable("The provider cannot be reached.")
+BAD_KEY = ConfigurationError("The provider refused the API key; correct it.")
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        ({"UNREACHABLE": UNREACHABLE, "BAD_KEY": BAD_KEY}, Outcome.PASS),
+        ({"UNREACHABLE": UNREACHABLE}, Outcome.NOT_EXERCISED),
+        ({"UNREACHABLE": UNREACHABLE, "BAD_KEY": UNREACHABLE}, Outcome.FAIL),
+        ({"UNREACHABLE": None, "BAD_KEY": BAD_KEY}, Outcome.FAIL),
+        ({"UNREACHABLE": OSError("refused"), "BAD_KEY": BAD_KEY}, Outcome.ERROR),
+    ],
+)
+async def test_providers_that_fail(errors: dict[str, Exception | None], outcome: Outcome) -> None:
+    """EMB-06 passes for typed failures that are told apart, and only for those."""
+    assert (await one(Remote(**errors), "EMB-06")).outcome is outcome
+
+
+async def test_an_embedder_without_a_provider_declares_none() -> None:
+    """EMB-06 asks nothing of an embedder that calls nobody."""
+    result = await one(HashTarget(), "EMB-06")
+    assert result.outcome is Outcome.UNDECLARED
+    assert result.conformant
+
+
+def test_the_suite_needs_no_test_framework() -> None:
+    """The runner, and with it the command line, imports no pytest."""
+    code = "import sys, muniment.conformance.runner; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+async def test_every_fault_point_is_reached() -> None:
+    """The target's faults are real: a storage that swallows one is seen."""
+
+    class Swallows(ReferenceStorage):
+        async def apply(self, mutation: Mutation) -> Applied:
+            self.on_write = lambda point: None
+            return await super().apply(mutation)
+
+    result = await one(ReferenceTarget(Swallows), "MUT-13")
+    assert result.outcome is Outcome.FAIL
+    assert "fault" in result.detail
+    assert set(FaultPoint) == {FaultPoint(point) for point in ReferenceStorage.WRITE_POINTS}
+
+
+def test_broken_says_what() -> None:
+    """The message of a broken rule has both values."""
+    assert str(Broken("the version", expected=2, seen=1)) == "the version: expected 2, seen 1"
