@@ -1,0 +1,13 @@
+"""What Alembic runs for every command: on the connection that it is given, in one transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from muniment_storage_postgres.schema import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,79 @@
+"""A mutation as its statement and parameters, and what an answer without a row means."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.errors import ForeignKeyViolation, UniqueViolation
+
+from muniment.errors import Internal, NotFound, StorageUnavailable, VersionConflict
+from muniment.ports import Applied, Create, Mutation, ReceiptTaken, Remove, Restore, Revise
+from muniment_storage_postgres import records
+from muniment_storage_postgres.database import Database
+from muniment_storage_postgres.records import Parameters
+
+_ATTEMPTS = 8
+
+
+async def apply(database: Database, mutation: Mutation, space: int | None) -> Applied:
+    """Apply a mutation; ``space`` is the number of the space of its passages.
+
+    Raises VersionConflict, NotFound, ReceiptTaken. It is repeated only where it provably changed nothing although the
+    version is the expected one: vectors of the background came in between, or the memory's scope is not the one that
+    the audit entry names.
+    """
+    statement, parameters = _prepared(mutation, space)
+    for _ in range(_ATTEMPTS):
+        try:
+            row = await database.change(statement, parameters)
+        except psycopg.IntegrityError as error:
+            raise _refusal(error, mutation) from error
+        if row is not None:
+            return records.applied(row)
+        parameters["scope_key"] = await _scope_now(database, mutation, parameters)
+    raise StorageUnavailable(f"Memory {mutation.memory_id} kept changing while it was written; try again.")
+
+
+def _prepared(mutation: Mutation, space: int | None) -> tuple[str, Parameters]:
+    parameters = records.of_mutation(mutation)
+    match mutation:
+        case Create():
+            content = {"content": mutation.content, "tags": list(mutation.tags)}
+            entries = records.of_index(mutation.index, space)
+            return "create", {**parameters, **content, **entries, **records.of_placement(mutation.placement)}
+        case Revise():
+            parameters["content"] = mutation.content
+            parameters["tags"] = None if mutation.tags is None else list(mutation.tags)
+            parameters.update(records.of_index(mutation.index, space), expected=mutation.expected_version)
+            if mutation.placement and mutation.placement.scope_key != mutation.audit.scope_key:
+                return "move", {**parameters, **records.of_placement(mutation.placement)}
+            return "label" if mutation.index is None else "edit", parameters
+        case Remove():
+            return "remove", {**parameters, "expected": mutation.expected_version}
+        case Restore():
+            parameters.update(records.of_index(mutation.index, space), expected=mutation.expected_version)
+            return "restore", parameters
+        case _:
+            raise TypeError(f"unknown mutation {type(mutation).__name__}")
+
+
+async def _scope_now(database: Database, mutation: Mutation, parameters: Parameters) -> str:
+    """The memory's scope key, where the mutation may be repeated. Raises what stood in its way."""
+    row = await database.row("standing", parameters)
+    version, deleted, scope_key, taken = row or (None, None, "", False)
+    if taken:
+        raise ReceiptTaken
+    wanted = isinstance(mutation, Restore)
+    if version is None or deleted is not wanted:
+        raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if wanted else 'not '}deleted.")
+    if version != parameters["expected"]:
+        raise VersionConflict(version)
+    return scope_key
+
+
+def _refusal(error: psycopg.IntegrityError, mutation: Mutation) -> Exception:
+    constraint = error.diag.constraint_name
+    if isinstance(error, UniqueViolation) and constraint == "receipt_pkey":
+        return ReceiptTaken()
+    if isinstance(error, ForeignKeyViolation) and isinstance(mutation, (Create, Revise)) and mutation.placement:
+        return NotFound(f"There is no project {mutation.placement.project_id}; check its id.")
+    return Internal(f"The mutation of memory {mutation.memory_id} breaks the constraint {constraint} of the schema.")

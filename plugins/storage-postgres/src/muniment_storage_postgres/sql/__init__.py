@@ -1,0 +1,32 @@
+"""The hot statements, by name, from the files beside this one.
+
+A statement begins at a line ``-- name: NAME``; a line ``-- include: NAME`` stands for another one of the same file or
+of ``memories.sql``, which holds what an audience is. Parameters are psycopg's, ``%(name)s``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+_FILES = ("background", "memories", "mutations", "projects", "search")
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
+
+
+def _load() -> Mapping[str, bytes]:
+    texts: dict[str, str] = {}
+    for name in _FILES:
+        parts = _NAME.split(files(__name__).joinpath(f"{name}.sql").read_text("utf-8"))
+        texts.update(zip(parts[1::2], parts[2::2], strict=True))
+    whole = {name: _INCLUDE.sub(lambda match: texts[match[1]], text) for name, text in texts.items()}
+    return {name: _without_comments(text).encode() for name, text in whole.items()}
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+
+
+STATEMENTS: Mapping[str, bytes] = _load()
+"""Every statement, with its includes in place and without comments."""

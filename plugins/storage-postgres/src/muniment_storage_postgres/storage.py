@@ -1,0 +1,290 @@
+"""``muniment.ports.Storage`` on PostgreSQL: each method is one statement of ``sql``, and search two in one snapshot.
+
+Owns the life of the storage (server, schema, pool) and what an answer without rows means. It holds no rule of core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pgvector import Vector as PgVector
+
+from muniment import access, limits
+from muniment.errors import ConfigurationError, NotFound, StorageUnavailable, VersionConflict
+from muniment.lexical import Terms
+from muniment.models import AuditRecord, MemoryRecord
+from muniment.ports import (
+    Applied,
+    Audience,
+    AuditDraft,
+    Create,
+    Found,
+    MemoryFacts,
+    Mutation,
+    NewProject,
+    Outdated,
+    Passages,
+    PluginContext,
+    Position,
+    ProjectFacts,
+    Restore,
+    Revise,
+    SearchQuery,
+    Selector,
+    ShareChange,
+    Space,
+    StoredReceipt,
+    Unembedded,
+    Vectors,
+)
+from muniment_storage_postgres import migrate, mutations, records, search, settings
+from muniment_storage_postgres.database import Database
+from muniment_storage_postgres.server import Server
+
+
+def create(context: PluginContext) -> PostgresStorage:
+    """The storage of ``embedded:`` and ``postgresql://…``, not opened. Raises ConfigurationError."""
+    return PostgresStorage(Server(settings.parse(context)))
+
+
+class PostgresStorage:
+    """Keeps everything in one PostgreSQL database."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._opened: Database | None = None
+        self._revision: str | None = None
+        self._spaces: dict[str, int] = {}
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Start or find the server, bring its schema up to date, connect."""
+        if self._opened is not None:
+            return
+        try:
+            self._opened = await self._connected()
+        except BaseException:
+            await self._server.stop()
+            raise
+
+    async def close(self) -> None:
+        """Close the connections, and leave an embedded server."""
+        database, self._opened = self._opened, None
+        if database is not None:
+            await database.close()
+        await self._server.stop()
+
+    async def migrate(self) -> tuple[str, ...]:
+        """Bring the schema up to date. Works on a storage that is open and on one that is not."""
+        conninfo = await self._server.start()
+        try:
+            return await self._server.migrate(conninfo)
+        finally:
+            if self._opened is None:
+                await self._server.stop()
+
+    async def describe(self) -> Mapping[str, str]:
+        """Versions, and how the server runs."""
+        row = await self._database.row("describe", {})
+        server, pgvector = row or ("unknown", "unknown")
+        return {
+            "server": f"PostgreSQL {server}",
+            "pgvector": pgvector,
+            "mode": "embedded" if self._server.embedded else "server",
+            "place": self._server.place,
+            "schema": f"{self._server.options.schema_name} at revision {self._revision}",
+        }
+
+    async def _connected(self) -> Database:
+        conninfo = await self._server.start()
+        standing = await self._server.inspect(conninfo)
+        if not migrate.standing(standing.revision, place=self._server.place):
+            if not self._server.options.migrate:
+                raise ConfigurationError(
+                    f"PostgreSQL ({self._server.place}) does not have the schema of this release, and migrate = false "
+                    "forbids making it at start; run muniment migrate."
+                )
+            await self._server.migrate(conninfo)
+            standing = await self._server.inspect(conninfo)
+        self._revision = standing.revision
+        database = self._server.database(conninfo, standing)
+        try:
+            await database.open()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @property
+    def _database(self) -> Database:
+        if self._opened is None:
+            raise StorageUnavailable("The storage is not open; open it first.")
+        return self._opened
+
+    # ------------------------------------------------------------ projects
+
+    async def find_projects(self, audience: Audience, name: str) -> Sequence[ProjectFacts]:
+        """The audience's projects with this key or id."""
+        found = await self._database.rows("find_projects", {**records.of_audience(audience), "name": name})
+        return [records.project_facts(row) for row in found]
+
+    async def list_projects(self, audience: Audience, *, after: Position | None, limit: int) -> Sequence[ProjectFacts]:
+        """The audience's projects, newest first."""
+        parameters = {**records.of_audience(audience), **records.of_position(after), "limit": limit}
+        return [records.project_facts(row) for row in await self._database.rows("list_projects", parameters)]
+
+    async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
+        """Insert unless (owner, key) is there."""
+        made = await self._database.change(
+            "register_project",
+            {
+                "id": new.id,
+                "scope_key": access.project_key(new.id),
+                "key": new.key,
+                "owner": new.owner,
+                **records.of_audit(new.audit),
+            },
+        )
+        parameters = {**records.of_audience(Audience(new.owner)), "key": new.key}
+        row = await self._database.row("owned_project", parameters)
+        if row is None:
+            raise StorageUnavailable(f"Project {new.key} was not stored; try again.")
+        return records.project_facts(row), made is not None
+
+    async def record(self, audit: AuditDraft) -> None:
+        """Store an audit entry once."""
+        await self._database.change("record", records.of_audit(audit))
+
+    async def change_share(self, change: ShareChange) -> Applied:
+        """Compare-and-set on the project's version."""
+        parameters = {
+            "id": change.project_id,
+            "expected": change.expected_version,
+            "group": change.group,
+            "access": change.share.value if change.share else None,
+            **records.of_audit(change.audit),
+        }
+        row = await self._database.change("change_share", parameters)
+        if row is not None:
+            return records.applied(row)
+        current = await self._database.row("project_version", {"id": change.project_id})
+        if current is None:
+            raise NotFound(f"There is no project {change.project_id}.")
+        raise VersionConflict(current[0])
+
+    # ------------------------------------------------------------ reads of memories
+
+    async def load(self, audience: Audience, memory_id: str, *, space: str | None = None) -> MemoryFacts | None:
+        """The memory, live or deleted, if the audience reads its scope."""
+        number = await self._number(space)
+        parameters = {**records.of_audience(audience), "id": memory_id, "space": number}
+        row = await self._database.row("load" if number else "load_without_passages", parameters)
+        return records.memory_facts(row) if row else None
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """Readable memories, newest first."""
+        parameters = {
+            **records.of_audience(audience),
+            **records.of_position(after),
+            "scope_key": selector.scope_key,
+            "scope": selector.scope.value if selector.scope else None,
+            "tags": list(selector.tags),
+            "deleted": selector.deleted,
+            "limit": limit,
+        }
+        return [records.memory(row) for row in await self._database.rows("list_memories", parameters)]
+
+    async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
+        """The fused order over the readable live memories."""
+        space = await self._number(query.space)
+        return await self._database.read(lambda connection: search.search(connection, audience, selector, query, space))
+
+    async def history(
+        self, audience: Audience, memory_id: str, *, before: int | None, limit: int
+    ) -> Sequence[AuditRecord]:
+        """A readable memory's audit entries by version descending."""
+        parameters = {**records.of_audience(audience), "id": memory_id, "before": before, "limit": limit}
+        return [records.audit_record(row) for row in await self._database.rows("history", parameters)]
+
+    # ------------------------------------------------------------ mutations
+
+    async def apply(self, mutation: Mutation) -> Applied:
+        """Apply one mutation in one statement."""
+        space = None
+        if isinstance(mutation, (Create, Revise, Restore)) and mutation.index and mutation.index.passages:
+            space = await self._registered(mutation.index.passages.space)
+        return await mutations.apply(self._database, mutation, space)
+
+    async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
+        """The receipt kept for this key."""
+        parameters = {"principal": principal, "key": key, "kept": limits.IDEMPOTENCY_KEPT}
+        row = await self._database.row("find_receipt", parameters)
+        return StoredReceipt(*row) if row else None
+
+    # ------------------------------------------------------------ vectors in the background
+
+    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
+        """Insert the space unless it is there; the stored vectors of its probe sentences."""
+        await self._database.change(
+            "register_space",
+            {
+                "space_id": space.id,
+                "provider": space.provider,
+                "model": space.model,
+                "dimensions": space.dimensions,
+                "pooling": space.pooling,
+                "normalised": space.normalised,
+                "passage_tokens": space.passage_tokens,
+                "probes": [PgVector(probe) for probe in probes],
+            },
+        )
+        row = await self._database.row("probes", {"space_id": space.id})
+        stored: list[PgVector] = row[0] if row else []
+        if not stored:
+            return np.zeros((0, space.dimensions), dtype=np.float32)
+        return np.stack([vector.to_numpy() for vector in stored]).astype(np.float32)
+
+    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
+        """Live memories whose passages in the space are not complete."""
+        found = await self._database.rows("unembedded", {"space": await self._number(space), "limit": limit})
+        return [Unembedded(row[0], row[1], row[2], frozenset(row[3])) for row in found]
+
+    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
+        """Store background vectors if the memory is still at this version."""
+        parameters = records.of_passages(passages, await self._registered(passages.space))
+        row = await self._database.change("store_passages", {**parameters, "id": memory_id, "expected": version})
+        return bool(row and row[0])
+
+    # ------------------------------------------------------------ terms of another analyser
+
+    async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
+        """Live memories whose terms are not of this analyser."""
+        found = await self._database.rows("outdated_terms", {"analyser": analyser, "limit": limit})
+        return [Outdated(*row) for row in found]
+
+    async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
+        """Replace the terms if the memory is still at this version."""
+        parameters = {**records.of_terms(analyser, terms), "id": memory_id, "expected": version}
+        row = await self._database.change("store_terms", parameters)
+        return bool(row and row[0])
+
+    async def _number(self, space: str | None) -> int | None:
+        """A space's number, which never changes; None for no space and for one that is not registered."""
+        if space is None:
+            return None
+        if space not in self._spaces:
+            row = await self._database.row("space_number", {"space_id": space})
+            if row is None:
+                return None
+            self._spaces[space] = row[0]
+        return self._spaces[space]
+
+    async def _registered(self, space: str) -> int:
+        number = await self._number(space)
+        if number is None:
+            raise ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
+        return number

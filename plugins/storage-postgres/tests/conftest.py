@@ -1,0 +1,172 @@
+"""A real server for the tests of this plugin, and values to write.
+
+The server is the embedded one; where it cannot be started the tests say so, and fail if MUNIMENT_CONFORMANCE_REQUIRE=1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from muniment import access, lexical
+from muniment.errors import MunimentError
+from muniment.ports import (
+    AuditDraft,
+    Create,
+    Index,
+    Passages,
+    PassageVector,
+    Placement,
+    PluginContext,
+    ReceiptClaim,
+    Revise,
+    Space,
+)
+from muniment_storage_postgres.embedded import server as embedded
+from muniment_storage_postgres.storage import PostgresStorage, create
+
+SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
+
+
+class Writer:
+    """Makes mutations of one user's memories, with distinct vectors for distinct passages."""
+
+    def __init__(self, user: str = "ann") -> None:
+        self.user = user
+        self.placement = access.own_placement(user)
+
+    def audit(self, memory_id: str | None, version: int, scope_key: str | None = None) -> AuditDraft:
+        """An audit entry."""
+        key = scope_key or self.placement.scope_key
+        return AuditDraft(
+            str(uuid4()), self.user, None, "test", "memory.write", memory_id, None, version, ("content",), key
+        )
+
+    def index(self, content: str, hashes: Sequence[str] = ("h",), vectors: Sequence[Sequence[float]] = ()) -> Index:
+        """Search entries, complete in the test's space."""
+        made = vectors or [np.random.default_rng(abs(hash(one))).normal(size=8).tolist() for one in hashes]
+        fresh = tuple(
+            PassageVector(one, np.array(vector, dtype=np.float32)) for one, vector in zip(hashes, made, strict=True)
+        )
+        return Index(
+            lexical.ANALYSER, lexical.analyse(content), Passages(SPACE.id, frozenset(hashes), fresh, complete=True)
+        )
+
+    def create(
+        self,
+        memory_id: str,
+        content: str = "some words",
+        *,
+        tags: Sequence[str] = (),
+        index: Index | None = None,
+        claim: ReceiptClaim | None = None,
+        placement: Placement | None = None,
+    ) -> Create:
+        """A new memory."""
+        where = placement or self.placement
+        return Create(
+            memory_id=memory_id,
+            editor=self.user,
+            audit=self.audit(memory_id, 1, where.scope_key),
+            claim=claim,
+            placement=where,
+            content=content,
+            tags=tuple(tags),
+            index=index or self.index(content),
+        )
+
+    def edit(self, memory_id: str, expected: int, content: str, index: Index | None = None) -> Revise:
+        """New content."""
+        return Revise(
+            memory_id=memory_id,
+            editor=self.user,
+            audit=self.audit(memory_id, expected + 1),
+            expected_version=expected,
+            content=content,
+            index=index or self.index(content),
+        )
+
+
+@pytest.fixture
+def writer() -> Writer:
+    """A user's mutations."""
+    return Writer()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Generator[Path]:
+    """The data directory of the tests' server, which runs until the last test."""
+    directory = Path(tempfile.mkdtemp(prefix="muniment-test-"))
+    running = embedded(directory / "postgres")
+    try:
+        running.start()
+    except MunimentError as error:
+        message = f"not run: no embedded PostgreSQL here: {error}"
+        if os.environ.get("MUNIMENT_CONFORMANCE_REQUIRE") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    yield directory
+    running.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def url(data_dir: Path) -> str:
+    """The tests' server as a URL."""
+    return f"postgresql://postgres@/postgres?host={data_dir / 'postgres'}"
+
+
+Clients = Callable[..., PostgresStorage]
+
+
+@pytest.fixture
+def clients(url: str) -> Clients:
+    """Makes storages, not opened, that share one new schema."""
+    schema = f"test_{uuid4().hex[:12]}"
+
+    def made(**options: object) -> PostgresStorage:
+        given = {"schema": schema, "partitions": 2, **options}
+        return create(PluginContext(url, Path(tempfile.gettempdir()), given))
+
+    return made
+
+
+@pytest.fixture
+async def storage(clients: Clients) -> AsyncGenerator[PostgresStorage]:
+    """An open storage with nothing in it but a space."""
+    made = clients()
+    await made.open()
+    await made.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def fresh_dir() -> Generator[Path]:
+    """A short data directory of its own; a test's directory may lie too deep for a socket."""
+    directory = Path(tempfile.mkdtemp(prefix="mt-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+async def soon(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether a condition comes true in time."""
+    for _ in range(int(seconds * 20)):
+        if condition():
+            return True
+        await asyncio.sleep(0.05)
+    return condition()
+
+
+@pytest.fixture(name="soon")
+def soon_fixture() -> Callable[..., object]:
+    """``soon`` for tests."""
+    return soon

@@ -1,0 +1,98 @@
+"""The schema: made once however many start at once, as the metadata says, and never used by an older release."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from muniment.errors import ConfigurationError
+from muniment_storage_postgres.migrate import migrate
+from muniment_storage_postgres.schema import REVISIONS, SIDE_TABLES, VERSION_TABLE, metadata
+from muniment_storage_postgres.storage import PostgresStorage
+
+Clients = Callable[..., PostgresStorage]
+
+
+def run(url: str, schema: str) -> int:
+    """What one process does: the number of steps that it took."""
+    return len(migrate(url, place="test", schema=schema, partitions=2))
+
+
+async def test_several_processes_at_once_migrate_once(url: str) -> None:
+    """Four processes that start at once all end well, and one of them alone took the steps."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(4) as pool:
+        answers = await asyncio.to_thread(pool.starmap, run, [(url, "migrated_at_once")] * 4)
+    assert sorted(answers) == [0, 0, 0, len(REVISIONS)]
+
+
+def test_the_known_revisions_are_the_migrations() -> None:
+    """The list that start-up compares with is what Alembic finds."""
+    config = Config()
+    config.set_main_option("script_location", "muniment_storage_postgres:migrations")
+    found = [one.revision for one in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(found)) == REVISIONS
+
+
+async def test_the_metadata_is_what_the_migrations_make(url: str, clients: Clients) -> None:
+    """Tables, columns and types are the same in both."""
+    storage = clients()
+    await storage.open()
+    schema = (await storage.describe())["schema"].split()[0]
+    await storage.close()
+
+    def parents_only(thing: Any, name: str | None, kind: str, reflected: bool, other: Any) -> bool:
+        partition = kind == "table" and any(str(name).startswith(f"{table}_") for table in SIDE_TABLES)
+        return not partition and name != VERSION_TABLE
+
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+    with engine.connect() as connection:
+        connection.execute(text(f"SET search_path = {schema}, public"))
+        connection.dialect.default_schema_name = schema
+        context = MigrationContext.configure(
+            connection, opts={"include_object": parents_only, "compare_type": True, "target_metadata": metadata}
+        )
+        differences = compare_metadata(context, metadata)
+    engine.dispose()
+    assert differences == []
+
+
+async def test_migrate_says_what_it_did(clients: Clients) -> None:
+    """The first run names its steps, the second has none."""
+    storage = clients(migrate=False)
+    steps = await storage.migrate()
+    assert len(steps) == len(REVISIONS)
+    assert steps[0].startswith("0001 ")
+    assert await storage.migrate() == ()
+    await storage.open()
+    await storage.close()
+
+
+async def test_without_migrate_an_absent_schema_is_refused(clients: Clients) -> None:
+    """`migrate = false` leaves the database alone and names the command."""
+    with pytest.raises(ConfigurationError, match="run muniment migrate"):
+        await clients(migrate=False).open()
+
+
+async def test_a_schema_of_a_newer_release_is_refused(url: str, clients: Clients) -> None:
+    """An unknown revision is never taken for an old one."""
+    storage = clients()
+    await storage.open()
+    schema = (await storage.describe())["schema"].split()[0]
+    await storage.close()
+    with psycopg.connect(url) as connection:
+        connection.execute(f"UPDATE {schema}.{VERSION_TABLE} SET version_num = '9999'".encode())
+    with pytest.raises(ConfigurationError, match="upgrade muniment-storage-postgres"):
+        await clients().open()
+    with pytest.raises(ConfigurationError, match="upgrade muniment-storage-postgres"):
+        await clients().migrate()

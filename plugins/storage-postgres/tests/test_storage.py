@@ -1,0 +1,219 @@
+"""What the suite cannot see from the engine: equal orders, races of background vectors, expired keys, whole names."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from muniment import access, lexical, ranking
+from muniment.errors import NotFound, VersionConflict
+from muniment.models import Access, Share
+from muniment.ports import (
+    Audience,
+    Found,
+    NewProject,
+    Passages,
+    PassageVector,
+    Placement,
+    ReceiptClaim,
+    ReceiptTaken,
+    Remove,
+    SearchQuery,
+    Selector,
+    ShareChange,
+    Space,
+)
+from muniment.reference.storage import ReferenceStorage
+from muniment_storage_postgres.storage import PostgresStorage
+
+SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
+ANN = Audience("ann")
+
+
+async def project(storage: Any, writer: Any, group: str, project_id: str = "p1") -> Placement:
+    """A project of another owner, read by a group."""
+    audit = writer.audit(None, 1, access.project_key(project_id))
+    await storage.register_project(NewProject(project_id, project_id, "owner", audit))
+    await storage.change_share(
+        ShareChange(project_id, 1, group, Share.RO, writer.audit(None, 2, access.project_key(project_id)))
+    )
+    return access.project_placement(project_id)
+
+
+async def test_orders_are_the_references(storage: PostgresStorage, writer: Any) -> None:
+    """300 memories in two scopes, 60 queries of every kind: the same ids in the same order, the same scores."""
+    reference = ReferenceStorage()
+    await reference.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
+    dice = random.Random(7)
+    numbers = np.random.default_rng(7)
+    words = [f"word{number}" for number in range(60)]
+    placements = [writer.placement]
+    for one in (storage, reference):
+        placements[1:] = [await project(one, writer, "readers")]
+    for number in range(300):
+        content = " ".join(dice.choices(words, weights=range(60, 0, -1), k=dice.randint(3, 40)))
+        hashes = [f"{number}-{part}" for part in range(dice.randint(1, 3))]
+        vectors = numbers.normal(size=(len(hashes), 8)).tolist()
+        made = writer.create(
+            f"m{dice.randrange(10**9):09d}",
+            content,
+            tags=dice.sample(["alpha", "beta", "word1", "word2"], k=dice.randint(0, 2)),
+            index=writer.index(content, hashes, vectors),
+            placement=dice.choice(placements),
+        )
+        await storage.apply(made)
+        await reference.apply(made)
+    audience = Audience("ann", frozenset({"readers", "others"}))
+    for _ in range(60):
+        text = " ".join(dice.choices([*words, "absent", "alpha"], k=dice.randint(1, 6)))
+        meaning = dice.random() < 0.7
+        query = SearchQuery(
+            terms=lexical.query_terms(text) if dice.random() < 0.9 else {},
+            tags=frozenset(text.split()),
+            vector=numbers.normal(size=8).astype(np.float32) if meaning else None,
+            space=SPACE.id if meaning else None,
+            fusion=dice.choice(list(ranking.Fusion)),
+            min_score=dice.choice([None, None, 0.2]),
+            offset=dice.choice([0, 0, 5]),
+            limit=dice.choice([1, 10, 50]),
+        )
+        selector = dice.choice([Selector(), Selector(tags=("alpha",)), Selector(scope_key=placements[1].scope_key)])
+        alike(await storage.search(audience, selector, query), await reference.search(audience, selector, query))
+
+
+def alike(ours: Any, theirs: Any) -> None:
+    """The same memories in the same order, with the same parts."""
+    assert [one.memory.id for one in ours] == [one.memory.id for one in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert parts(one) == pytest.approx(parts(other), abs=1e-5)
+
+
+def parts(found: Found) -> list[float]:
+    """The fused score, and each ranker's rank and score."""
+    legs = [leg for leg in (found.ranked.meaning, found.ranked.words, found.ranked.tags) if leg]
+    return [found.ranked.score, *(value for leg in legs for value in (leg.rank, leg.score))]
+
+
+async def test_background_vectors_never_survive_an_edit_that_overtook_them(
+    storage: PostgresStorage, url: str, writer: Any
+) -> None:
+    """An edit that waited for background vectors drops them, although its snapshot is older than they are."""
+    await storage.apply(writer.create("m1", "first", index=writer.index("first", ("old",))))
+    schema = (await storage.describe())["schema"].split()[0]
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute(f"SET search_path = {schema}, public".encode())
+        await other.execute("UPDATE memory SET embedded_in = embedded_in WHERE id = 'm1'")
+        await other.execute(
+            "INSERT INTO passage SELECT scope_key, space, memory_id, 'late', embedding FROM passage WHERE hash = 'old'"
+        )
+        edit = asyncio.ensure_future(storage.apply(writer.edit("m1", 1, "second", writer.index("second", ("new",)))))
+        await asyncio.sleep(0.3)
+        assert not edit.done()
+        await other.commit()
+    assert (await edit).version == 2
+    facts = await storage.load(ANN, "m1", space=SPACE.id)
+    assert facts is not None
+    assert facts.passages == {"new"}
+
+
+async def test_background_vectors_for_an_old_version_are_dropped(storage: PostgresStorage, writer: Any) -> None:
+    """Only the version that was read may get them; they change neither version nor times."""
+    await storage.apply(writer.create("m1", "first"))
+    before = await storage.load(ANN, "m1", space=SPACE.id)
+    late = Passages(SPACE.id, frozenset({"x"}), (PassageVector("x", np.ones(8, dtype=np.float32)),), complete=False)
+    assert not await storage.store_passages("m1", 2, late)
+    assert await storage.store_passages("m1", 1, late)
+    after = await storage.load(ANN, "m1", space=SPACE.id)
+    assert before is not None
+    assert after is not None
+    assert (after.memory, after.passages, after.embedded) == (before.memory, {"x"}, False)
+    assert [one.memory_id for one in await storage.unembedded(SPACE.id, limit=9)] == ["m1"]
+
+
+async def test_terms_of_another_analyser_are_found_and_replaced(storage: PostgresStorage, writer: Any) -> None:
+    """Only terms of another analyser are outdated; they are replaced for the version that was read, tags stay."""
+    await storage.apply(writer.create("m1", "first words", tags=("kept",)))
+    assert await storage.outdated_terms(lexical.ANALYSER, limit=9) == []
+    assert [one.memory_id for one in await storage.outdated_terms("another", limit=9)] == ["m1"]
+    terms = lexical.analyse("quite different")
+    assert not await storage.store_terms("m1", 2, "another", terms)
+    assert await storage.store_terms("m1", 1, "another", terms)
+    assert await storage.outdated_terms("another", limit=9) == []
+    query = SearchQuery(
+        terms=lexical.query_terms("different"),
+        tags=frozenset({"kept"}),
+        vector=None,
+        space=None,
+        fusion=ranking.Fusion.weighted,
+        min_score=None,
+        offset=0,
+        limit=9,
+    )
+    (found,) = await storage.search(ANN, Selector(), query)
+    assert found.ranked.words is not None
+    assert found.ranked.tags is not None
+
+
+async def test_a_taken_key_undoes_the_whole_write_and_an_expired_one_is_replaced(
+    storage: PostgresStorage, url: str, writer: Any
+) -> None:
+    """ReceiptTaken leaves nothing; after 24 hours the key is free."""
+
+    def claim(memory_id: str) -> ReceiptClaim:
+        return ReceiptClaim("ann", "key", "body", memory_id, {"id": memory_id})
+
+    await storage.apply(writer.create("m1", claim=claim("m1")))
+    with pytest.raises(ReceiptTaken):
+        await storage.apply(writer.create("m2", claim=claim("m2")))
+    assert await storage.load(ANN, "m2") is None
+    schema = (await storage.describe())["schema"].split()[0]
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute(f"UPDATE {schema}.receipt SET at = at - %s".encode(), (timedelta(hours=25),))
+    assert await storage.find_receipt("ann", "key") is None
+    await storage.apply(writer.create("m3", claim=claim("m3")))
+    kept = await storage.find_receipt("ann", "key")
+    assert kept is not None
+    assert kept.memory_id == "m3"
+
+
+async def test_a_mutation_says_why_it_was_not_applied(storage: PostgresStorage, writer: Any) -> None:
+    """A stale version is told from a memory that is not there, and from one that is deleted."""
+    await storage.apply(writer.create("m1"))
+    await storage.apply(writer.edit("m1", 1, "second"))
+    with pytest.raises(VersionConflict) as caught:
+        await storage.apply(writer.edit("m1", 1, "third"))
+    assert caught.value.current_version == 2
+    with pytest.raises(NotFound):
+        await storage.apply(writer.edit("m2", 1, "third"))
+    await storage.apply(Remove(memory_id="m1", editor="ann", audit=writer.audit("m1", 3), expected_version=2))
+    with pytest.raises(NotFound):
+        await storage.apply(writer.edit("m1", 3, "third"))
+    assert len(await storage.history(ANN, "m1", before=None, limit=9)) == 3
+
+
+async def test_names_are_compared_whole(storage: PostgresStorage, writer: Any) -> None:
+    """No pattern, prefix, case or trailing space makes one name match another."""
+    placement = await project(storage, writer, "a_b")
+    await storage.apply(writer.create("m1", placement=placement))
+    for group in ("axb", "a", "a_b ", "A_B", "%", "a_bc"):
+        audience = Audience("ann", frozenset({group}))
+        assert await storage.load(audience, "m1") is None
+        assert await storage.list_memories(audience, Selector(), after=None, limit=9) == []
+        assert await storage.find_projects(audience, "p1") == []
+    readers = Audience("ann", frozenset({"a_b"}))
+    assert await storage.load(readers, "m1") is not None
+    assert await storage.load(Audience("ann", frozenset({"a_b"}), Access.WRITE), "m1") is None
+    assert [one.key for one in await storage.find_projects(readers, "p1")] == ["p1"]
+
+
+async def test_many_callers_at_once_wait_their_turn(storage: PostgresStorage, writer: Any) -> None:
+    """Far more callers than connections are all answered."""
+    await storage.apply(writer.create("m1"))
+    answers = await asyncio.gather(*(storage.load(ANN, "m1") for _ in range(3000)))
+    assert all(answers)
