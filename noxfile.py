@@ -74,8 +74,6 @@ def bench(session: nox.Session) -> None:
     found = {path.stem.removeprefix("bench_"): path for path in sorted(ROOT.glob("benchmarks/bench_*.py"))}
     unknown = set(session.posargs) - found.keys()
     if unknown or not found:
-        session.error(
-            f"no benchmark {', '.join(sorted(unknown)) or 'found'}; there are: {', '.join(found) or 'none'}"
-        )
+        session.error(f"no benchmark {', '.join(sorted(unknown)) or 'found'}; there are: {', '.join(found) or 'none'}")
     for name in session.posargs or found:
         run(session, "python", str(found[name]))

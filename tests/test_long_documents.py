@@ -43,7 +43,8 @@ def prose(seed: int, length: int) -> str:
     text = ""
     while len(text) < length:
         sentence = " ".join(chance.choice(part) for part in (SUBJECTS, VERBS, OBJECTS, PLACES, TIMES))
-        text += f"{sentence}, order {chance.randrange(100_000, 1_000_000)}.{chance.choice((' ', ' ', ' ', chr(10) * 2))}"
+        end = chance.choice((" ", " ", " ", "\n\n"))
+        text += f"{sentence}, order {chance.randrange(100_000, 1_000_000)}.{end}"
     return text[:length]
 
 
