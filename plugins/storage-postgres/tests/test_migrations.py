@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,23 +16,30 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from muniment.errors import ConfigurationError
-from muniment_storage_postgres.migrate import migrate
 from muniment_storage_postgres.schema import REVISIONS, SIDE_TABLES, VERSION_TABLE, metadata
 from muniment_storage_postgres.storage import PostgresStorage
 
 Clients = Callable[..., PostgresStorage]
 
 
-def run(url: str, schema: str) -> int:
-    """What one process does: the number of steps that it took."""
-    return len(migrate(url, place="test", schema=schema, partitions=2))
+MIGRATE = """
+import sys
+from muniment_storage_postgres.migrate import migrate
+print(len(migrate(sys.argv[1], place="test", schema=sys.argv[2], partitions=2)))
+"""
+"""What one process does: print the number of steps that it took."""
 
 
 async def test_several_processes_at_once_migrate_once(url: str) -> None:
     """Four processes that start at once all end well, and one of them alone took the steps."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(4) as pool:
-        answers = await asyncio.to_thread(pool.starmap, run, [(url, "migrated_at_once")] * 4)
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", MIGRATE, url, "migrated_at_once", stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    async with asyncio.timeout(120):
+        answers = [int((await process.communicate())[0]) for process in processes]
     assert sorted(answers) == [0, 0, 0, len(REVISIONS)]
 
 
