@@ -96,6 +96,7 @@ async def test_a_write_survives_an_embedder_that_is_down_and_is_healed() -> None
         assert (first.embedding, receipt.embedding) == (EmbeddingState.READY, EmbeddingState.PENDING)
         page = await search(engine, "written outage")
         assert page.degraded is not None
+        assert page.degraded.endswith(f"; answered from words and tags: {EmbedderUnavailable().message}")
         assert receipt.id in [hit.memory.id for hit in page.items]
         embedder.down = False
         assert await engine.embeddings.heal() == 1
@@ -123,17 +124,32 @@ async def test_pending_memories_heal_by_themselves() -> None:
         assert all(row.embedded for row in storage.data.memories.values())
 
 
-async def test_a_slow_embedder_delays_a_write_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_embedder_delays_a_write_only_so_long() -> None:
     """Past the time-out the write is stored as pending; a search says that the model is busy or loading."""
-    monkeypatch.setattr("muniment.engine.embeddings.QUERY_PATIENCE", 0.05)
     embedder = FlakyEmbedder()
     embedder.gate.clear()
-    async with Engine(ReferenceStorage(), embedder, embed_timeout=0.05) as engine:
+    async with Engine(ReferenceStorage(), embedder, embed_timeout=0.05, patience=0.05) as engine:
         receipt = await write(engine, "nobody waits for ever")
         assert receipt.embedding is EmbeddingState.PENDING
         page = await search(engine, "nobody")
         assert [hit.memory.id for hit in page.items] == [receipt.id]
         assert page.degraded is not None
+        embedder.gate.set()
+
+
+async def test_a_slow_failure_is_no_loading() -> None:
+    """Why a model cannot be loaded is said, also where finding that out lasts longer than anybody waits."""
+    embedder = FlakyEmbedder()
+    async with Engine(ReferenceStorage(), embedder, background=False, patience=0.05) as engine:
+        embedder.gate.clear()
+        page = await search(engine, "nothing")
+        assert "is still loading" in (page.degraded or "") or "is busy" in (page.degraded or "")
+        embedder.down = True
+        embedder.gate.set()
+        await asyncio.sleep(0.05)
+        embedder.gate.clear()
+        page = await search(engine, "nothing")
+        assert "is unavailable" in (page.degraded or "")
         embedder.gate.set()
 
 

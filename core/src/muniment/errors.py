@@ -120,6 +120,20 @@ class AccessDenied(MunimentError):
     http_status = 403
 
 
+class SectionReadOnly(MunimentError):
+    """This section is written by the platform alone; write to another one."""
+
+    code = "section_read_only"
+    http_status = 403
+
+
+class SectionAppendOnly(MunimentError):
+    """This section only grows; append to it instead of replacing it."""
+
+    code = "section_append_only"
+    http_status = 403
+
+
 class Unauthenticated(MunimentError):
     """No valid credentials; sign in, or send a valid token."""
 

@@ -31,3 +31,27 @@ PAGE_CONTENT_MAX = 48_000
 
 PATCH_ATTEMPTS = 8
 """How often the engine tries an unversioned patch before a race ends in version_conflict."""
+
+TAKEAWAY_MAX = 280
+SURFACE_LABEL_MAX = 80
+PEERS_MAX = 8
+EXCHANGES_KEPT = 50
+EXCHANGE_BYTES_MAX = 2_400
+"""An exchange as it stands in a digest, in bytes of JSON; the limits of its fields keep every one below this."""
+DIGEST_BYTES_MAX = 2_500
+DEDUPE_KEY_MAX = 200
+PODS_MAX = 64
+SENDER_MESSAGES_MAX = 20
+
+SECTION_BYTES_MAX = 1_000_000
+SECTION_BYTES_WARNED = 256_000
+SECTION_ENTRIES_MAX = 1_000
+CYCLES_KEPT = 40
+CYCLE_MAX = 500
+
+EVENT_PAYLOAD_BYTES_MAX = 64_000
+CLAIM_MAX = 20
+LEASE_SECONDS_DEFAULT = 60
+LEASE_SECONDS_MAX = 3_600
+ATTEMPTS_MAX = 5
+"""Deliveries of one event; after the last lease ran out it is dead."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from muniment import limits
 
@@ -57,7 +58,16 @@ class EmbeddingState(StrEnum):
     OFF = "off"
 
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.NAME_MAX)]
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank; give a name")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text):
+        raise ValueError("holds a control character or a line break; remove it")
+    return text
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.NAME_MAX), AfterValidator(_name)]
+"""A user's or a group's name. Names are compared whole and kept as they are."""
 AgentId = Annotated[str, StringConstraints(pattern=limits.AGENT_NAME_PATTERN)]
 
 
@@ -66,6 +76,10 @@ class Agent(Record):
 
     name: AgentId
     instance: AgentId
+
+    if TYPE_CHECKING:  # a frozen model is hashable; type checkers do not know
+
+        def __hash__(self) -> int: ...
 
 
 class Principal(Record):

@@ -18,6 +18,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from muniment.models import RankerHit
@@ -50,6 +52,14 @@ class Statistics:
     documents: int
     average_length: float
     document_frequencies: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """The memories that hold one term: their places in an array of `lengths`, each once, and how often it occurs."""
+
+    places: NDArray[np.int64]
+    frequencies: NDArray[np.int64]
 
 
 class Fusion(StrEnum):
@@ -112,6 +122,25 @@ def bm25(frequencies: Mapping[str, int], length: int, query: Mapping[str, float]
     return score
 
 
+def bm25_of_all(
+    postings: Mapping[str, Postings], lengths: NDArray[np.int64], query: Mapping[str, float], statistics: Statistics
+) -> NDArray[np.float64]:
+    """`bm25` of many memories at once, term by term, for a storage that keeps postings: shape `(memories,)`.
+
+    `lengths` has the memories' `Terms.length`. Every number is computed in the order in which `bm25` does it, so
+    that the scores are the same to the last bit, and memories tie here exactly when they tie there.
+    """
+    scores = np.zeros(len(lengths), dtype=np.float64)
+    average = statistics.average_length
+    relative = lengths / average if average > 0 else np.ones(len(lengths), dtype=np.float64)
+    saturation = K1 * (1.0 - B + B * relative)
+    for term in sorted(query.keys() & postings.keys()):
+        places, counts = postings[term].places, postings[term].frequencies
+        rarity = idf(statistics.documents, statistics.document_frequencies.get(term, 0))
+        scores[places] += query[term] * rarity * counts * (K1 + 1.0) / (counts + saturation[places])
+    return scores
+
+
 def bm25_ceiling(query: Mapping[str, float], statistics: Statistics) -> float:
     """What no memory's `bm25` can exceed for this query: `sum over t of qtf · idf · (K1 + 1)`.
 
@@ -146,9 +175,16 @@ def tag_overlap(tags: Collection[str], wanted: frozenset[str]) -> float:
 
 
 def fuse(
-    legs: Legs, *, ceiling: float, fusion: Fusion, weight: float = WEIGHT, min_score: float | None = None
+    legs: Legs,
+    *,
+    ceiling: float,
+    fusion: Fusion,
+    weight: float = WEIGHT,
+    min_score: float | None = None,
+    offset: int = 0,
+    limit: int | None = None,
 ) -> list[Ranked]:
-    """One order from the rankers' scores: highest score first, ties by id.
+    """One order from the rankers' scores: highest score first, ties by id; of it, `limit` hits from `offset` on.
 
     `Fusion.weighted`: `weight · cosine + (1 - weight) · BM25 / ceiling + TAG_WEIGHT · overlap`, a convex
     combination of exact scores (Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid
@@ -169,31 +205,38 @@ def fuse(
         raise ValueError(f"The weight of meaning is {weight}; it must be between 0 and 1.")
     meaning, words, tags = (_ranks(leg) for leg in (legs.meaning, legs.words, legs.tags))
     share = weight if legs.meaning else 0.0
-    hits: list[Ranked] = []
+    hits: list[tuple[float, str, _Parts]] = []
     for identity in {**meaning, **words, **tags}:
         parts = (meaning.get(identity), words.get(identity), tags.get(identity))
         score = _reciprocal(parts) if fusion is Fusion.rrf else _weighted(parts, ceiling, share)
         if score > 0.0 and (min_score is None or score >= min_score):
-            hits.append(Ranked(id=identity, score=score, meaning=parts[0], words=parts[1], tags=parts[2]))
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+            hits.append((-score, identity, parts))
+    hits.sort(key=lambda hit: hit[:2])
+    page = hits[offset:] if limit is None else hits[offset : offset + limit]
+    return [_ranked(identity, -negated, parts) for negated, identity, parts in page]
 
 
-_Parts = tuple[RankerHit | None, RankerHit | None, RankerHit | None]
+_Part = tuple[int, float]
+"""A rank and a score. Of thousands of candidates only a page becomes records, which cost more than all the sums."""
+_Parts = tuple[_Part | None, _Part | None, _Part | None]
 
 
-def _ranks(leg: Mapping[str, float]) -> dict[str, RankerHit]:
+def _ranked(identity: str, score: float, parts: _Parts) -> Ranked:
+    meaning, words, tags = (RankerHit(rank=part[0], score=part[1]) if part else None for part in parts)
+    return Ranked(id=identity, score=score, meaning=meaning, words=words, tags=tags)
+
+
+def _ranks(leg: Mapping[str, float]) -> dict[str, _Part]:
     matches = sorted((-score, identity) for identity, score in leg.items() if score > 0.0)
-    return {
-        identity: RankerHit(rank=min(place, POOL + 1), score=-negated)
-        for place, (negated, identity) in enumerate(matches, start=1)
-    }
+    return {identity: (min(place, POOL + 1), -negated) for place, (negated, identity) in enumerate(matches, start=1)}
 
 
 def _weighted(parts: _Parts, ceiling: float, weight: float) -> float:
-    meaning, words, tags = (part.score if part else 0.0 for part in parts)
-    share_of_words = words / ceiling if ceiling > 0.0 else 0.0
-    return weight * meaning + (1.0 - weight) * share_of_words + TAG_WEIGHT * tags
+    meaning, words, tags = parts
+    share_of_words = words[1] / ceiling if words and ceiling > 0.0 else 0.0
+    by_meaning = weight * meaning[1] if meaning else 0.0
+    return by_meaning + (1.0 - weight) * share_of_words + (TAG_WEIGHT * tags[1] if tags else 0.0)
 
 
 def _reciprocal(parts: _Parts) -> float:
-    return sum(1.0 / (RRF_K + part.rank) for part in parts if part and part.rank <= POOL)
+    return sum(1.0 / (RRF_K + part[0]) for part in parts if part and part[0] <= POOL)

@@ -12,18 +12,24 @@ from typing import Any
 from pydantic import BaseModel
 
 from muniment import operations
+from muniment.engine.agents import Agents
 from muniment.engine.background import Background
 from muniment.engine.commit import Committed, Observer
-from muniment.engine.embeddings import Embeddings
+from muniment.engine.embeddings import PATIENCE, Embeddings
+from muniment.engine.events import Events
+from muniment.engine.idempotency import Idempotency
 from muniment.engine.memories import Memories
 from muniment.engine.projects import Projects
 from muniment.engine.reads import Reads
 from muniment.engine.terms import StoredTerms
+from muniment.errors import AccessDenied
 from muniment.models import CallContext
 from muniment.ports import Embedder, Storage
 
 EMBED_TIMEOUT = 10.0
 """Seconds that a write waits for its vectors before it is stored as pending."""
+
+_CALLERS = {"agent": "an agent's own principal", "platform": "the platform's principal", "user": "anybody"}
 
 Handler = Callable[[CallContext, Any], Awaitable[BaseModel]]
 
@@ -31,8 +37,11 @@ Handler = Callable[[CallContext, Any], Awaitable[BaseModel]]
 class Engine:
     """Runs operations on one storage and one embedder, both of which it opens and closes.
 
-    ``embedder`` None is a valid deployment: search then answers from words and tags. ``background`` False leaves
-    loading the embedder to the first use, and what is to be made good to ``terms.heal`` and ``embeddings.heal``.
+    ``embed_timeout`` and ``patience`` are seconds: what a write waits for its vectors, and what a search waits for its
+    query's, or a write for a model that is still loading. ``embedder`` None is a valid deployment: search then answers
+    from words and tags. ``background`` False leaves loading the embedder to the first use, and what is to be made good
+    to ``terms.heal`` and ``embeddings.heal``.
+    ``memory_cue`` puts one line about new exchanges before the content of a delivered event.
     """
 
     def __init__(
@@ -42,15 +51,20 @@ class Engine:
         *,
         observers: Sequence[Observer] = (),
         embed_timeout: float = EMBED_TIMEOUT,
+        patience: float = PATIENCE,
         background: bool = True,
+        memory_cue: bool = False,
     ) -> None:
         self.storage = storage
-        self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout)
+        self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout, patience=patience)
         self.terms = StoredTerms(storage)
         self._background = Background(self.terms, self.embeddings) if background else None
         committed = Committed(observers)
         projects = Projects(storage, committed)
-        memories = Memories(storage, projects, self.embeddings, committed)
+        idempotency = Idempotency(storage)
+        memories = Memories(storage, projects, self.embeddings, committed, idempotency)
+        agents = Agents(storage, idempotency)
+        events = Events(storage, idempotency, cue=memory_cue)
         reads = Reads(storage, projects, self.embeddings)
         self._handlers: Mapping[str, Handler] = {
             "project.identify": projects.identify,
@@ -66,6 +80,21 @@ class Engine:
             "memory.delete": memories.delete,
             "memory.restore": memories.restore,
             "memory.history": reads.history,
+            "agent.register": agents.register,
+            "section.read": agents.read,
+            "section.read_shared": agents.read_shared,
+            "section.save": agents.save,
+            "section.sync": agents.sync,
+            "section.log_cycle": agents.log_cycle,
+            "exchange.dm_concluded": agents.dm_concluded,
+            "exchange.loop_tripped": agents.loop_tripped,
+            "exchange.task_completed": agents.task_completed,
+            "event.enqueue": events.enqueue,
+            "event.claim": events.claim,
+            "event.extend": events.extend,
+            "event.ack": events.ack,
+            "event.dead": events.dead,
+            "event.requeue": events.requeue,
         }
 
     @property
@@ -102,5 +131,8 @@ class Engine:
 
     async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
         """Run one operation; its output model. Raises the refusals of ``muniment.errors``."""
-        sent = operations.find(name).parse(payload)
+        operation = operations.find(name)
+        if not operation.serves(context.principal):
+            raise AccessDenied(f"{name} is for {_CALLERS[operation.audience]}; this caller is not one.")
+        sent = operation.parse(payload)
         return await self._handlers[name](context, sent)

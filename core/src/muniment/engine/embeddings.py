@@ -16,7 +16,7 @@ import numpy as np
 
 from muniment import lexical, passages
 from muniment.engine.terms import analyse
-from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, MunimentError
 from muniment.models import EmbeddingState
 from muniment.ports import (
     Embedder,
@@ -42,8 +42,11 @@ PROBES = (
 PROBE_COSINE_MIN = 0.999
 """Below this cosine between a stored probe vector and a new one, the model is another one."""
 HEAL_BATCH = 16
-QUERY_PATIENCE = 3.0
-"""Seconds that a search waits for its query's vector before it answers without meaning."""
+PATIENCE = 3.0
+"""Seconds that a search waits for its query's vector, and a write for a model that is still loading."""
+
+UNAVAILABLE = "the embedder is unavailable"
+"""How a search's ``degraded`` begins where the embedder cannot be used, other than while it loads or is busy."""
 
 StoredPassages = Callable[[str], Awaitable[frozenset[str]]]
 """Tells which passages a memory has in a space, by hash; asked once the space is known."""
@@ -90,12 +93,16 @@ async def _halved(texts: list[str], embedder: Embedder, limit: int) -> tuple[lis
 class Embeddings:
     """Everything that the engine asks of an embedder; ``embedder`` None means that none is configured."""
 
-    def __init__(self, storage: Storage, embedder: Embedder | None, *, timeout: float) -> None:
+    def __init__(
+        self, storage: Storage, embedder: Embedder | None, *, timeout: float, patience: float = PATIENCE
+    ) -> None:
         self._storage = storage
         self._embedder = embedder
         self._timeout = timeout
+        self._patience = patience
         self._space: Space | None = None
         self._entering: asyncio.Task[Space] | None = None
+        self._failure: MunimentError | None = None
         self.pending = asyncio.Event()
         """Set when a write left passages without their vectors."""
 
@@ -120,20 +127,21 @@ class Embeddings:
     async def index(self, content: str, stored: StoredPassages) -> tuple[Index, EmbeddingState]:
         """A content's terms and passages, of which only those not in ``stored`` are embedded.
 
-        An embedder that is unavailable or slower than the time-out leaves the new passages pending.
+        An embedder that is unavailable or slower than the time-out leaves the new passages pending; one whose model is
+        still loading is not waited for so long.
         """
         terms = await analyse(content)
         if self._embedder is None:
             return Index(lexical.ANALYSER, terms, None), EmbeddingState.OFF
         found: Passages | None = None
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout if self._embedder.ready else self._patience):
                 space = await self.space()
                 texts = await cut(content, self._embedder, space.passage_tokens)
                 found = Passages(space.id, frozenset(texts), (), complete=False)
                 found = await self._embed(self._embedder, space, texts, await stored(space.id))
         except (EmbedderUnavailable, TimeoutError) as error:
-            log.warning("passages stay pending: %s", error or "the embedder did not answer in time")
+            log.warning("passages stay pending: %s", str(error) or "the embedder did not answer in time")
             self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
         return Index(lexical.ANALYSER, terms, found), state
@@ -143,15 +151,17 @@ class Embeddings:
         if self._embedder is None:
             return QueryVector()
         try:
-            async with asyncio.timeout(QUERY_PATIENCE):
+            async with asyncio.timeout(self._patience):
                 space = await self.space()
                 vector = await self._embedder.embed_query(text)
         except TimeoutError:
+            if self._failure is not None:
+                return _unavailable(self._failure)
             state = "is busy" if self._embedder.ready else "is still loading"
             return QueryVector(degraded=f"the embedder {state}; answered from words and tags")
         except (EmbedderUnavailable, ConfigurationError) as error:
             log.warning("search without meaning: %s", error)
-            return QueryVector(degraded="the embedder is unavailable; answered from words and tags")
+            return _unavailable(error)
         return QueryVector(vector, space.id)
 
     async def space(self) -> Space:
@@ -163,7 +173,7 @@ class Embeddings:
         if space is None:
             if self._entering is None or self._entering.done():
                 self._entering = asyncio.create_task(self._enter(), name="muniment-enter-space")
-                self._entering.add_done_callback(_retrieved)
+                self._entering.add_done_callback(self._entered)
             self._space = space = await asyncio.shield(self._entering)
         return space
 
@@ -188,6 +198,11 @@ class Embeddings:
         _compare(space, await self._storage.register_space(space, probes), probes)
         return space
 
+    def _entered(self, task: asyncio.Task[Space]) -> None:
+        """Keep why it failed, also where nobody waited for it: an attempt may last longer than anybody waits."""
+        error = None if task.cancelled() else task.exception()
+        self._failure = error if isinstance(error, MunimentError) else None
+
     async def _embed(self, embedder: Embedder, space: Space, texts: dict[str, str], stored: frozenset[str]) -> Passages:
         missing = [key for key in texts if key not in stored]
         vectors: tuple[PassageVector, ...] = ()
@@ -197,10 +212,8 @@ class Embeddings:
         return Passages(space.id, frozenset(texts), vectors, complete=True)
 
 
-def _retrieved(task: asyncio.Task[Space]) -> None:
-    """Take a failure that nobody waited for; who asks next gets it again."""
-    if not task.cancelled():
-        task.exception()
+def _unavailable(error: MunimentError) -> QueryVector:
+    return QueryVector(degraded=f"{UNAVAILABLE}; answered from words and tags: {error.message}")
 
 
 def _checked(vectors: Vectors, count: int, space: Space) -> Vectors:

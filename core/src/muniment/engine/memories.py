@@ -17,13 +17,14 @@ from muniment.engine.idempotency import Idempotency
 from muniment.engine.projects import Projects, check_scope
 from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.models import Access, CallContext, EmbeddingState, PatchEffect, Receipt
-from muniment.operations import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
+from muniment.operations.memories import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
 from muniment.ports import (
     Create,
     Index,
     MemoryFacts,
     Mutation,
     Placement,
+    ReceiptClaim,
     ReceiptTaken,
     Remove,
     Restore,
@@ -40,16 +41,23 @@ _RETRY_SLEEP = 0.005
 class Memories:
     """Write, update, patch, delete and restore."""
 
-    def __init__(self, storage: Storage, projects: Projects, embeddings: Embeddings, committed: Committed) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        projects: Projects,
+        embeddings: Embeddings,
+        committed: Committed,
+        idempotency: Idempotency,
+    ) -> None:
         self._storage = storage
         self._projects = projects
         self._embeddings = embeddings
         self._committed = committed
-        self._idempotency = Idempotency(storage)
+        self._idempotency = idempotency
 
     async def write(self, context: CallContext, sent: MemoryWrite) -> Receipt:
         """Store a new memory."""
-        if (first := await self._idempotency.replay(context, "memory.write", sent)) is not None:
+        if (first := await self._replay(context, "memory.write", sent)) is not None:
             return first
         project = sent.project or (None if sent.scope == "user" else context.default_project)
         placement = await self._projects.place(context, sent.scope, project)
@@ -84,7 +92,7 @@ class Memories:
                 changed=("content", "tags") if sent.tags else ("content",),
                 scope_key=placement.scope_key,
             ),
-            claim=self._idempotency.claim(context, "memory.write", sent, receipt),
+            claim=self._claim(context, "memory.write", sent, receipt),
         )
         try:
             return await self._commit(create, receipt)
@@ -109,13 +117,13 @@ class Memories:
 
     async def patch(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         """Replace one fragment; without a version, tried again on the newer text while others edit it."""
-        if (first := await self._idempotency.replay(context, "memory.patch", sent)) is not None:
+        if (first := await self._replay(context, "memory.patch", sent)) is not None:
             return first
         try:
             return await self._patch_retried(context, sent)
         except (ReceiptTaken, MunimentError):
             # The same request may have been applied while this one was under way, and is then what this one met.
-            if (first := await self._idempotency.replay(context, "memory.patch", sent)) is None:
+            if (first := await self._replay(context, "memory.patch", sent)) is None:
                 raise
             return first
 
@@ -186,7 +194,7 @@ class Memories:
             placement=change.placement,
             index=index,
             audit=self._audit(context, action, loaded, change.fields(facts), change),
-            claim=None if keyed is None else self._idempotency.claim(context, action, keyed, receipt),
+            claim=None if keyed is None else self._claim(context, action, keyed, receipt),
         )
         return await self._commit(revise, receipt)
 
@@ -230,9 +238,27 @@ class Memories:
         self._committed(receipt, mutation.audit)
         return receipt
 
+    async def _replay(self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch) -> Receipt | None:
+        """The first receipt of this request, if it was applied before, where the caller may still write there.
+
+        Raises IdempotencyConflict, NotFound, AccessDenied.
+        """
+        stored = await self._idempotency.find(context, operation, sent)
+        if stored is None:
+            return None
+        facts = await self._storage.load(access.audience(context.principal), stored.subject)
+        access.require(context.principal, facts, Access.WRITE, f"memory {stored.subject}")
+        return Receipt.model_validate({**stored.receipt, "updated_at": stored.updated_at})
+
+    def _claim(
+        self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch, receipt: Receipt
+    ) -> ReceiptClaim | None:
+        body = receipt.model_dump(mode="json", exclude={"updated_at"}, exclude_none=True)
+        return self._idempotency.claim(context, operation, sent, receipt.id, body)
+
     async def _first_receipt(self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch) -> Receipt:
         """The receipt of the request that took the key while this one was under way."""
-        first = await self._idempotency.replay(context, operation, sent)
+        first = await self._replay(context, operation, sent)
         if first is None:
             raise AssertionError("the storage said that the idempotency key is taken, and has no receipt for it")
         return first

@@ -20,7 +20,7 @@ from muniment.models import (
     Scope,
     Share,
 )
-from muniment.operations import ProjectIdentify, ProjectList, ProjectShare, ProjectUnshare
+from muniment.operations.projects import ProjectIdentify, ProjectList, ProjectShare, ProjectUnshare
 from muniment.ports import (
     AuditDraft,
     NewProject,

@@ -10,7 +10,7 @@ from muniment.engine.embeddings import Embeddings
 from muniment.engine.projects import Projects
 from muniment.errors import NotFound
 from muniment.models import Access, CallContext, HistoryPage, Hit, MemoryPage, MemoryRecord, SearchPage
-from muniment.operations import MemoryGet, MemoryHistory, MemoryList, MemorySearch
+from muniment.operations.memories import MemoryGet, MemoryHistory, MemoryList, MemorySearch
 from muniment.ports import Found, Position, SearchQuery, Storage
 
 

@@ -8,8 +8,8 @@ from muniment import lexical
 from muniment.ports import Storage
 
 BATCH = 64
-_LONG_TEXT = 4_000
-"""From here on, analysing a text leaves the event loop."""
+LONG_TEXT = 4_000
+"""Characters from which on analysing a text leaves the event loop."""
 
 
 class StoredTerms:
@@ -30,6 +30,6 @@ class StoredTerms:
 
 async def analyse(content: str) -> lexical.Terms:
     """A content's terms; a long text is analysed off the event loop."""
-    if len(content) < _LONG_TEXT:
+    if len(content) < LONG_TEXT:
         return lexical.analyse(content)
     return await asyncio.to_thread(lexical.analyse, content)

@@ -7,6 +7,21 @@ snapshot of a read and the readable set of an ``Audience``. Authors import every
 
 from __future__ import annotations
 
+from muniment.ports.agents import (
+    AgentStorage,
+    Appended,
+    Claim,
+    Claimed,
+    ClaimedEvent,
+    EnvelopeFacts,
+    ExchangeAppend,
+    ExchangeDraft,
+    LostEvent,
+    NewEvent,
+    SectionChange,
+    SectionsWrite,
+    StoredSection,
+)
 from muniment.ports.reading import (
     Audience,
     Found,
@@ -49,15 +64,25 @@ from muniment.ports.writing import (
 )
 
 __all__ = [
+    "AgentStorage",
+    "Appended",
     "Applied",
     "Audience",
     "AuditDraft",
+    "Claim",
+    "Claimed",
+    "ClaimedEvent",
     "Create",
     "Embedder",
+    "EnvelopeFacts",
+    "ExchangeAppend",
+    "ExchangeDraft",
     "Found",
     "Index",
+    "LostEvent",
     "MemoryFacts",
     "Mutation",
+    "NewEvent",
     "NewProject",
     "Outdated",
     "PassageVector",
@@ -72,11 +97,14 @@ __all__ = [
     "Restore",
     "Revise",
     "SearchQuery",
+    "SectionChange",
+    "SectionsWrite",
     "Selector",
     "ShareChange",
     "Space",
     "Storage",
     "StoredReceipt",
+    "StoredSection",
     "Transport",
     "Unembedded",
     "Vector",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, CallContext, MemoryRecord
+from muniment.ports.agents import AgentStorage
 from muniment.ports.reading import Audience, Found, MemoryFacts, Outdated, Position, ProjectFacts, SearchQuery, Selector
 from muniment.ports.vectors import Passages, Space, Unembedded, Vector, Vectors
 from muniment.ports.writing import Applied, AuditDraft, Mutation, NewProject, ShareChange, StoredReceipt
@@ -32,8 +33,8 @@ class PluginContext:
 
 
 @runtime_checkable
-class Storage(Protocol):
-    """Keeps projects, memories, their search entries, the audit trail and idempotency receipts.
+class Storage(AgentStorage, Protocol):
+    """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, and agent memory.
 
     Every method may raise StorageUnavailable, after which nothing of a write is known to be stored.
     """

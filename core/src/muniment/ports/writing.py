@@ -39,13 +39,14 @@ class AuditDraft:
 class ReceiptClaim:
     """An idempotency key, stored with the write that it protects and kept for ``limits.IDEMPOTENCY_KEPT``.
 
-    ``principal`` and ``key`` together are unique among those kept; ``receipt`` is the answer without its time.
+    ``principal`` and ``key`` together are unique among those kept; ``subject`` is the id of what was written,
+    ``receipt`` the answer without its time.
     """
 
     principal: str
     key: str
     body_hash: str
-    memory_id: str
+    subject: str
     receipt: Mapping[str, Any]
 
 
@@ -54,7 +55,7 @@ class StoredReceipt:
     """A claim as it was stored, with the time of its mutation."""
 
     body_hash: str
-    memory_id: str
+    subject: str
     receipt: Mapping[str, Any]
     updated_at: datetime
 

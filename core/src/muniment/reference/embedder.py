@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 
@@ -36,6 +37,16 @@ class HashEmbedder:
             passage_tokens=passage_tokens,
         )
 
+    @classmethod
+    def named(cls, spec: str) -> Self:
+        """The embedder of ``hash:`` or ``hash:DIMENSIONS``. Raises ConfigurationError."""
+        wanted = spec.partition(":")[2]
+        if not wanted:
+            return cls()
+        if not wanted.isascii() or not wanted.isdigit() or not 8 <= int(wanted) <= 4096:
+            raise ConfigurationError(f"embedder {spec!r}: dimensions go from 8 to 4096; write hash: or hash:256.")
+        return cls(int(wanted))
+
     @property
     def name(self) -> str:
         """``hash:`` and the dimensions."""
@@ -58,20 +69,25 @@ class HashEmbedder:
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Words and punctuation marks."""
-        return [len(_WORD.findall(text)) for text in texts]
+        return [self.tokens(text) for text in texts]
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One unit vector a text, ``(len(texts), dimensions)``."""
         made = np.zeros((len(texts), self._space.dimensions), dtype=np.float32)
         for row, text in enumerate(texts):
-            made[row] = self._vector(text)
+            made[row] = self.vector(text)
         return made
 
     async def embed_query(self, text: str) -> Vector:
         """The same as for a passage."""
-        return self._vector(text)
+        return self.vector(text)
 
-    def _vector(self, text: str) -> Vector:
+    def tokens(self, text: str) -> int:
+        """How many words and punctuation marks a text has."""
+        return len(_WORD.findall(text))
+
+    def vector(self, text: str) -> Vector:
+        """The unit vector of a text; white space alone counts as a word."""
         words = _WORD.findall(text.casefold()) or [text]
         total = np.sum([_direction(word, self._space.dimensions) for word in words], axis=0, dtype=np.float64)
         length = float(np.linalg.norm(total))
@@ -91,9 +107,4 @@ def _direction(word: str, dimensions: int) -> Vector:
 
 def create(context: PluginContext) -> HashEmbedder:
     """The embedder of ``hash:`` or ``hash:DIMENSIONS``. Raises ConfigurationError."""
-    wanted = context.spec.partition(":")[2]
-    if not wanted:
-        return HashEmbedder()
-    if not wanted.isascii() or not wanted.isdigit() or not 8 <= int(wanted) <= 4096:
-        raise ConfigurationError(f"embedder {context.spec!r}: dimensions go from 8 to 4096; write hash: or hash:256.")
-    return HashEmbedder(int(wanted))
+    return HashEmbedder.named(context.spec)

@@ -9,6 +9,7 @@ from datetime import datetime
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord, Share
 from muniment.ports import Placement, ReceiptClaim, Space, Vector, Vectors
+from muniment.reference.agent_rows import AgentData
 
 PassageKey = tuple[str, str]
 """Space id and passage hash."""
@@ -29,10 +30,11 @@ class ProjectRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A memory with its search entries; a deleted one has none."""
+    """A memory with its search entries, filed under a scope key of their own; a deleted one has none."""
 
     id: str
     placement: Placement
+    entries_under: str
     content: str
     tags: tuple[str, ...]
     version: int
@@ -76,6 +78,7 @@ class ReferenceData:
     memories: dict[str, MemoryRow] = field(default_factory=dict[str, MemoryRow])
     audit: dict[str, AuditRecord] = field(default_factory=dict[str, AuditRecord])
     receipts: dict[tuple[str, str], ReceiptRow] = field(default_factory=dict[tuple[str, str], ReceiptRow])
+    agents: AgentData = field(default_factory=AgentData)
     spaces: dict[str, tuple[Space, Vectors]] = field(default_factory=dict[str, tuple[Space, Vectors]])
 
 

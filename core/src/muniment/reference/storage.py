@@ -1,7 +1,7 @@
 """The reference storage: the contract in memory, each rule of it a method that a mutant can break.
 
 A mutation is staged row by row and committed at the end without a pause in between, so other clients of the same data
-see all of it or none. The scan and the scoring of a search are in ``search``.
+see all of it or none. The scoring of a search is in ``search``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muniment import limits
 from muniment.access import project_key, user_key
 from muniment.errors import NotFound, VersionConflict
 from muniment.lexical import Terms
-from muniment.models import Access, AuditRecord, MemoryRecord, Share
+from muniment.models import Access, Agent, AuditRecord, MemoryRecord, Share
 from muniment.ports import (
     Applied,
     Audience,
@@ -29,9 +29,11 @@ from muniment.ports import (
     NewProject,
     Outdated,
     Passages,
+    Placement,
     PluginContext,
     Position,
     ProjectFacts,
+    ReceiptClaim,
     ReceiptTaken,
     Remove,
     Restore,
@@ -45,15 +47,19 @@ from muniment.ports import (
     Vector,
     Vectors,
 )
-from muniment.reference import search
+from muniment.reference.agents import ReferenceAgents
 from muniment.reference.rows import MemoryRow, PassageKey, ProjectRow, ReceiptRow, ReferenceData, Staged
+from muniment.reference.search import ExactSearch
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class ReferenceStorage:
+Row = TypeVar("Row", ProjectRow, MemoryRow)
+
+
+class ReferenceStorage(ReferenceAgents, ExactSearch):
     """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
 
     WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
@@ -61,8 +67,10 @@ class ReferenceStorage:
 
     def __init__(self, data: ReferenceData | None = None, *, clock: Callable[[], datetime] = _now) -> None:
         self.data = data if data is not None else ReferenceData()
+        self.agents = self.data.agents
         self.clock = clock
         self.on_write: Callable[[str], None] = lambda point: None
+        self.on_agent_write: Callable[[str, Agent], None] = lambda point, agent: None
 
     # ------------------------------------------------------------ life
 
@@ -88,14 +96,22 @@ class ReferenceStorage:
 
     def admits(self, row: ProjectRow, audience: Audience) -> bool:
         """Whether the audience owns the project or holds a grant on it that is enough."""
-        if row.owner == audience.user:
+        if self.owns(row, audience):
             return True
         grants = self.grants(row, audience)
         return Share.RW in grants if audience.need is Access.WRITE else bool(grants)
 
+    def owns(self, row: ProjectRow, audience: Audience) -> bool:
+        """Whether the audience's user is the project's owner."""
+        return row.owner == audience.user
+
     def grants(self, row: ProjectRow, audience: Audience) -> tuple[Share, ...]:
         """The grants to the audience's groups."""
-        return tuple(share for group, share in row.shares.items() if group in audience.groups)
+        return tuple([share for group, share in row.shares.items() if self.is_member(audience, group)])
+
+    def is_member(self, audience: Audience, group: str) -> bool:
+        """Whether the audience belongs to the group."""
+        return group in audience.groups
 
     def readable_keys(self, audience: Audience) -> frozenset[str]:
         """The audience's scope keys."""
@@ -106,16 +122,46 @@ class ReferenceStorage:
         """The audience's memories, live or deleted."""
         keys = self.readable_keys(audience)
         return [
-            row for row in self.data.memories.values() if row.placement.scope_key in keys and row.deleted is deleted
+            row
+            for row in self.data.memories.values()
+            if row.deleted is deleted and self.in_scope(row.placement.scope_key, keys)
         ]
+
+    def searchable(self, audience: Audience) -> list[MemoryRow]:
+        """The live memories whose search entries the audience reads."""
+        keys = self.readable_keys(audience)
+        rows = self.data.memories.values()
+        return [row for row in rows if not row.deleted and self.in_scope(row.entries_under, keys)]
+
+    def in_scope(self, scope_key: str, keys: frozenset[str]) -> bool:
+        """Whether a memory's scope key is one of the audience's."""
+        return scope_key in keys
 
     def selects(self, selector: Selector, row: MemoryRow) -> bool:
         """Whether the selector's parts all hold."""
         return (
             (selector.scope_key is None or row.placement.scope_key == selector.scope_key)
             and (selector.scope is None or row.placement.scope == selector.scope)
-            and set(selector.tags) <= set(row.tags)
+            and self.has_tags(row, selector.tags)
         )
+
+    def has_tags(self, row: MemoryRow, wanted: Sequence[str]) -> bool:
+        """Whether the memory has all of these tags."""
+        return set(wanted) <= set(row.tags)
+
+    def selected(self, selector: Selector, rows: Iterable[MemoryRow]) -> list[MemoryRow]:
+        """Those of the rows that the selector covers."""
+        return [row for row in rows if self.selects(selector, row)]
+
+    def in_order(self, rows: Iterable[Row], after: Position | None) -> list[Row]:
+        """By ``created_at`` descending, then ``id``; only those that come after the position."""
+        ordered = sorted(rows, key=lambda row: row.id)
+        ordered.sort(key=lambda row: row.created_at, reverse=True)
+        return ordered if after is None else [row for row in ordered if self.follows(row, after)]
+
+    def follows(self, row: ProjectRow | MemoryRow, after: Position) -> bool:
+        """Whether a row comes after the position."""
+        return row.created_at < after.created_at or (row.created_at == after.created_at and row.id > after.id)
 
     # ------------------------------------------------------------ projects
 
@@ -123,27 +169,35 @@ class ReferenceStorage:
         """The audience's projects with this key or id."""
         await self.pause()
         return [
-            self.project_facts(row, audience) for row in self.readable_projects(audience) if name in (row.key, row.id)
+            self.project_facts(row, audience) for row in self.readable_projects(audience) if self.is_called(row, name)
         ]
+
+    def is_called(self, row: ProjectRow, name: str) -> bool:
+        """Whether the name is the project's key or id."""
+        return name in (row.key, row.id)
 
     async def list_projects(self, audience: Audience, *, after: Position | None, limit: int) -> Sequence[ProjectFacts]:
         """The audience's projects, newest first."""
         await self.pause()
-        rows = _ordered(self.readable_projects(audience), after)
+        rows = self.in_order(self.readable_projects(audience), after)
         return [self.project_facts(row, audience) for row in rows[:limit]]
 
     async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
         """Insert unless (owner, key) is there."""
         await self.pause()
         audience = Audience(new.owner)
-        for row in self.data.projects.values():
-            if (row.owner, row.key) == (new.owner, new.key):
-                return self.project_facts(row, audience), False
+        if (known := self.registered(new)) is not None:
+            return self.project_facts(known, audience), False
         now = self.clock()
         row = ProjectRow(new.id, new.key, new.owner, 1, now, now, {})
         self.data.projects[new.id] = row
         self.data.audit[new.audit.id] = audited(new.audit, now)
         return self.project_facts(row, audience), True
+
+    def registered(self, new: NewProject) -> ProjectRow | None:
+        """The project that its owner has under this key."""
+        rows = self.data.projects.values()
+        return next((row for row in rows if (row.owner, row.key) == (new.owner, new.key)), None)
 
     async def record(self, audit: AuditDraft) -> None:
         """Store an audit entry once."""
@@ -156,15 +210,23 @@ class ReferenceStorage:
         row = self.data.projects.get(change.project_id)
         if row is None:
             raise NotFound(f"There is no project {change.project_id}.")
+        self.match_grants(row, change)
+        row = self.shared(row, change)
+        self.data.projects[row.id] = row
+        self.data.audit[change.audit.id] = audited(change.audit, row.updated_at)
+        return Applied(row.version, row.created_at, row.updated_at)
+
+    def match_grants(self, row: ProjectRow, change: ShareChange) -> None:
+        """Compare-and-set. Raises VersionConflict."""
         self.match_version(row.version, change.expected_version)
+
+    def shared(self, row: ProjectRow, change: ShareChange) -> ProjectRow:
+        """The project with the grant changed."""
         shares = {group: share for group, share in row.shares.items() if group != change.group}
         if change.share is not None:
             shares[change.group] = change.share
         at = max(self.clock(), row.updated_at)
-        row = replace(row, shares=shares, version=row.version + 1, updated_at=at)
-        self.data.projects[row.id] = row
-        self.data.audit[change.audit.id] = audited(change.audit, at)
-        return Applied(row.version, row.created_at, row.updated_at)
+        return replace(row, shares=shares, version=self.next_version(row.version), updated_at=at)
 
     def project_facts(self, row: ProjectRow, audience: Audience) -> ProjectFacts:
         """A project as the audience may know it."""
@@ -185,7 +247,7 @@ class ReferenceStorage:
         """The memory, live or deleted, if the audience reads its scope."""
         await self.pause()
         row = self.data.memories.get(memory_id)
-        if row is None or row.placement.scope_key not in self.readable_keys(audience):
+        if row is None or not self.may_load(row, audience):
             return None
         project = self.data.projects.get(row.placement.project_id or "")
         return MemoryFacts(
@@ -198,20 +260,23 @@ class ReferenceStorage:
             embedded=space in row.embedded,
         )
 
+    def may_load(self, row: MemoryRow, audience: Audience) -> bool:
+        """Whether the audience reads the memory's scope."""
+        return self.in_scope(row.placement.scope_key, self.readable_keys(audience))
+
     async def list_memories(
         self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
     ) -> Sequence[MemoryRecord]:
         """Readable memories, newest first."""
         await self.pause()
-        rows = [row for row in self.readable(audience, deleted=selector.deleted) if self.selects(selector, row)]
-        return [row.record() for row in _ordered(rows, after)[:limit]]
+        rows = self.selected(selector, self.readable(audience, deleted=selector.deleted))
+        return [row.record() for row in self.in_order(rows, after)[:limit]]
 
     async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
         """The fused order over the readable live memories."""
         await self.pause()
-        live = self.readable(audience, deleted=False)
-        selected = [row for row in live if self.selects(selector, row)]
-        ranked = search.rank(live, selected, query)[query.offset : query.offset + query.limit]
+        live = self.searchable(audience)
+        ranked = self.rank(live, self.selected(selector, live), query)[query.offset : query.offset + query.limit]
         return [Found(self.data.memories[one.id].record(), one) for one in ranked]
 
     async def history(
@@ -220,14 +285,15 @@ class ReferenceStorage:
         """A readable memory's audit entries by version descending."""
         await self.pause()
         row = self.data.memories.get(memory_id)
-        if row is None or row.placement.scope_key not in self.readable_keys(audience):
+        if row is None or not self.may_load(row, audience):
             return []
-        entries = [
-            entry
-            for entry in self.data.audit.values()
-            if entry.memory_id == memory_id and (before is None or entry.version < before)
-        ]
-        return sorted(entries, key=lambda entry: -entry.version)[:limit]
+        entries = [entry for entry in self.data.audit.values() if entry.memory_id == memory_id]
+        entries.sort(key=lambda entry: -entry.version)
+        return [entry for entry in entries if before is None or self.precedes(entry, before)][:limit]
+
+    def precedes(self, entry: AuditRecord, version: int) -> bool:
+        """Whether an audit entry is of an earlier version."""
+        return entry.version < version
 
     # ------------------------------------------------------------ mutations
 
@@ -284,6 +350,7 @@ class ReferenceStorage:
         row = MemoryRow(
             id=mutation.memory_id,
             placement=mutation.placement,
+            entries_under=mutation.placement.scope_key,
             content=mutation.content,
             tags=mutation.tags,
             version=1,
@@ -300,8 +367,12 @@ class ReferenceStorage:
         if mutation.tags is not None:
             row = replace(row, tags=mutation.tags)
         if mutation.placement is not None:
-            row = replace(row, placement=mutation.placement)
+            row = self.moved(row, mutation.placement)
         return row if mutation.index is None else self.indexed(row, mutation.index)
+
+    def moved(self, row: MemoryRow, placement: Placement) -> MemoryRow:
+        """The row in another scope, its search entries with it."""
+        return replace(row, placement=placement, entries_under=placement.scope_key)
 
     def removed(self, row: MemoryRow) -> MemoryRow:
         """Deleted, and without search entries."""
@@ -353,10 +424,23 @@ class ReferenceStorage:
             raise ReceiptTaken
         staged.receipt = ReceiptRow(mutation.claim, staged.memory.updated_at if staged.memory else now)
 
+    def take_receipt(self, claim: ReceiptClaim | None, now: datetime) -> None:
+        """Store a claim that goes with no memory, if there is one and its key is free. Raises ReceiptTaken."""
+        if claim is None:
+            return
+        self.on_write("receipt")
+        if self.kept_receipt(claim.principal, claim.key) is not None:
+            raise ReceiptTaken
+        self.data.receipts[claim.principal, claim.key] = ReceiptRow(claim, now)
+
     def kept_receipt(self, principal: str, key: str) -> ReceiptRow | None:
         """The receipt with this key that is not too old."""
-        row = self.data.receipts.get((principal, key))
+        row = self.receipt_of(principal, key)
         return row if row is not None and row.at > self.clock() - limits.IDEMPOTENCY_KEPT else None
+
+    def receipt_of(self, principal: str, key: str) -> ReceiptRow | None:
+        """The receipt with this key."""
+        return self.data.receipts.get((principal, key))
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
         """The receipt kept for this key."""
@@ -364,7 +448,7 @@ class ReferenceStorage:
         row = self.kept_receipt(principal, key)
         if row is None:
             return None
-        return StoredReceipt(row.claim.body_hash, row.claim.memory_id, row.claim.receipt, row.at)
+        return StoredReceipt(row.claim.body_hash, row.claim.subject, row.claim.receipt, row.at)
 
     # ------------------------------------------------------------ vectors in the background
 
@@ -402,17 +486,25 @@ class ReferenceStorage:
     async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
         """Live memories whose terms are not of this analyser."""
         await self.pause()
-        rows = [row for row in self.data.memories.values() if not row.deleted and row.analyser != analyser]
+        rows = [row for row in self.data.memories.values() if self.is_outdated(row, analyser)]
         return [Outdated(row.id, row.version, row.content) for row in rows[:limit]]
+
+    def is_outdated(self, row: MemoryRow, analyser: str) -> bool:
+        """Whether a live memory's terms are of another analyser."""
+        return not row.deleted and row.analyser != analyser
 
     async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
         """Replace the terms if the memory is still at this version."""
         await self.pause()
         row = self.data.memories.get(memory_id)
-        if row is None or row.deleted or row.version != version:
+        if row is None or not self.is_present(row, version):
             return False
         self.data.memories[memory_id] = replace(row, analyser=analyser, terms=terms)
         return True
+
+    def is_present(self, row: MemoryRow, version: int) -> bool:
+        """Whether what was made in the background for this version is still good for the memory."""
+        return not row.deleted and row.version == version
 
     async def pause(self) -> None:
         """Let others run, as any storage that waits for a server does."""
@@ -437,22 +529,6 @@ def audited(draft: AuditDraft, at: datetime) -> AuditRecord:
         patch=draft.patch,
         details=dict(draft.details) if draft.details else None,
     )
-
-
-_Row = TypeVar("_Row", ProjectRow, MemoryRow)
-
-
-def _ordered(rows: Iterable[_Row], after: Position | None) -> list[_Row]:
-    """By ``created_at`` descending, then ``id``; only those that come after the position."""
-    ordered = sorted(rows, key=lambda row: row.id)
-    ordered.sort(key=lambda row: row.created_at, reverse=True)
-    if after is None:
-        return ordered
-    return [
-        row
-        for row in ordered
-        if row.created_at < after.created_at or (row.created_at == after.created_at and row.id > after.id)
-    ]
 
 
 def create(context: PluginContext) -> ReferenceStorage:
