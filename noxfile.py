@@ -69,6 +69,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=False, default=False, requires=["environment"])
+def docs(session: nox.Session) -> None:
+    """Write the pages that are made from the conformance suite; a test fails where they are stale."""
+    run(session, "python", "-m", "muniment.conformance.docs", str(ROOT / "docs"))
+
+
+@nox.session(python=False, default=False, requires=["environment"])
 def bench(session: nox.Session) -> None:
     """The benchmarks named after `--`, or all of them: each is a script `benchmarks/bench_<name>.py`."""
     found = {path.stem.removeprefix("bench_"): path for path in sorted(ROOT.glob("benchmarks/bench_*.py"))}

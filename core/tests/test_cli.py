@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from muniment import cli
 from muniment.cli import doctor, mcp_config
 from muniment.cli.project_file import project_of
+from muniment.conformance.pytest_front import not_run
 from muniment.errors import ConfigurationError
 from muniment.hookspecs import Finding
 from muniment.limits import PROJECT_KEY_PATTERN
@@ -92,6 +94,11 @@ def test_version() -> None:
         (["serve"], {"MUNIMENT_STORGE": "x"}, 2, "did you mean MUNIMENT_STORAGE?"),
         (["serve", "--storage", "acme:"], {}, 2, "'acme'"),
         (["serve", "--transport", "pigeon"], {}, 2, "'pigeon'"),
+        (["serve", "--agent", "ada"], {}, 2, "NAME/INSTANCE"),
+        (["serve", "--agent", "ada/1", "--platform"], {}, 2, "both set"),
+        (["serve", "--user", ""], {}, 2, "--user is empty"),
+        (["serve", "--user", "a\nb"], {}, 2, "control character"),
+        (["serve", "--group", " "], {}, 2, "blank"),
         (["migrate", "--embed-timeout", "soon"], {}, 2, "--embed-timeout"),
         (["demo", "/not/there"], {}, 2, "/not/there"),
         (["conform", "no-such-plugin"], {}, 2, "no-such-plugin"),
@@ -182,6 +189,55 @@ def test_migrate(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A directory of root's that nobody else can enter."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("setpriv") is None:
+        not_run("only root can run a process as another user, with setpriv")
+    directory = tmp_path / "closed"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def as_nobody(*arguments: str, cwd: str = "/", **variables: str) -> subprocess.CompletedProcess[str]:
+    """``python -m muniment`` as another user."""
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    ran = subprocess.run([*user, sys.executable, "-c", "import muniment"], cwd="/", check=False, capture_output=True)
+    if ran.returncode != 0:
+        not_run("another user cannot run this Python")
+    return subprocess.run(
+        [*user, sys.executable, "-m", "muniment", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], **variables},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--data-dir", "/tmp")])
+def test_a_home_that_cannot_be_entered(closed: Path, options: tuple[str, ...]) -> None:
+    """The file that cannot be looked for is named, with what to do; the one that is named instead is used."""
+    done = as_nobody("migrate", "--storage", "memory:", *options, HOME=str(closed))
+    named = as_nobody("migrate", "--storage", "memory:", *options, HOME=str(closed), MUNIMENT_CONFIG="/dev/null")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"muniment: {closed}/.config/muniment/muniment.toml cannot be looked for")
+    assert "HOME" in done.stderr
+    assert (named.returncode, named.stderr) == (0, "")
+
+
+def test_a_data_directory_that_cannot_be_entered(closed: Path) -> None:
+    """It is named, with what to do."""
+    done = as_nobody("migrate", "--data-dir", str(closed / "data"), HOME="/nonexistent")
+
+    assert done.returncode == 2
+    assert f"{closed}/data" in done.stderr
+    assert "choose another data directory" in done.stderr
+
+
 @pytest.mark.parametrize("client", sorted(mcp_config.CLIENTS))
 def test_mcp_config(tmp_path: Path, client: str) -> None:
     """Valid JSON under the client's key, with absolute paths and the options as they were given."""
@@ -202,6 +258,32 @@ def test_mcp_config(tmp_path: Path, client: str) -> None:
         *("--config", str(tmp_path / "muniment.toml")),
     ]
     assert described.file in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--agent", "ada/1", "--memory-cue"), ("--platform", "--no-memory-cue"), ("--no-platform",)],
+)
+def test_mcp_config_says_who_the_client_is(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """An agent's server and the platform's are started with the options that were given, the negative ones too."""
+    done = run("mcp-config", "--client", "zed", *options, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    server = json.loads(done.stdout)["context_servers"]["muniment"]
+    assert sorted(server["args"][3:]) == sorted(options)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "expected"),
+    [("--storage", "embedded:rel", "embedded:{here}/rel"), ("--embedder", "local:./model", "local:{here}/model")],
+)
+def test_mcp_config_makes_paths_absolute(tmp_path: Path, option: str, given: str, expected: str) -> None:
+    """A client starts the server elsewhere, and what names a directory must name the same one there."""
+    done = run("mcp-config", "--client", "zed", option, given, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    server = json.loads(done.stdout)["context_servers"]["muniment"]
+    assert server["args"][-2:] == [option, expected.format(here=tmp_path)]
 
 
 def test_mcp_config_keeps_passwords_out(tmp_path: Path) -> None:
@@ -236,6 +318,13 @@ def test_a_bad_project_file(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ConfigurationError, match=r"\.muniment-project") as refusal:
         project_of(tmp_path)
     assert PROJECT_KEY_PATTERN not in refusal.value.message
+
+
+def test_a_project_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Some editors write one; it is no part of the key."""
+    (tmp_path / ".muniment-project").write_bytes(b"\xef\xbb\xbfacme/web\r\n")
+
+    assert project_of(tmp_path) == "acme/web"
 
 
 def test_a_project_file_that_is_a_directory(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from muniment import config
 from muniment.config import Settings, redact
 from muniment.errors import ConfigurationError
+from muniment.models import Agent
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,22 @@ def test_lists_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.load({"groups": ["e,f", "g"]}).groups == {"e,f", "g"}
 
 
+def test_agents_and_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent is NAME/INSTANCE, split at the last slash; nobody is an agent or the platform by default."""
+    settings = Settings.load()
+    assert (settings.agent, settings.platform, settings.memory_cue) == (None, False, False)
+    assert settings.shown()["platform"] == "false"
+
+    Path("muniment.toml").write_text('agent = "acme/ada/1"\nmemory_cue = true\n', encoding="utf-8")
+    settings = Settings.load()
+    assert (settings.agent, settings.memory_cue) == (Agent(name="acme/ada", instance="1"), True)
+    assert settings.shown()["agent"] == "acme/ada/1"
+
+    monkeypatch.setenv("MUNIMENT_AGENT", "bert/2")
+    assert Settings.load().agent == Agent(name="bert", instance="2")
+    assert Settings.load({"agent": "carl/3", "memory_cue": False}).memory_cue is False
+
+
 def test_variables_of_the_suite_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """What begins with MUNIMENT_CONFORMANCE_ is the suite's."""
     monkeypatch.setenv("MUNIMENT_CONFORMANCE_REQUIRE", "1")
@@ -107,16 +124,30 @@ def test_variables_of_the_suite_are_not_ours(monkeypatch: pytest.MonkeyPatch) ->
         ({}, "[plugins]\nacme = 3", {}, ["plugins.acme", "muniment.toml"]),
         ({"MUNIMENT_PLUGINS": "{"}, "", {}, ["plugins", "MUNIMENT_PLUGINS", "JSON"]),
         ({"MUNIMENT_USER": "u" * 201}, "", {}, ["user", "MUNIMENT_USER", "200"]),
+        ({}, "", {"user": ""}, ["--user", "empty"]),
+        ({}, 'user = ""', {}, ["user", "muniment.toml", "at least 1"]),
+        ({"MUNIMENT_USER": " "}, "", {}, ["user", "MUNIMENT_USER", "blank"]),
+        ({}, "", {"user": "a\nb"}, ["user", "--user", "control character"]),
+        ({}, "", {"groups": ["a", "b\x1b[0m"]}, ["groups", "--group", "control character"]),
+        ({}, "", {"groups": [""]}, ["groups", "--group"]),
         ({}, "user = \nproject = 1", {}, ["muniment.toml", "TOML", "line 1"]),
         ({"MUNIMENT_CONFIG": "/not/there.toml"}, "", {}, ["/not/there.toml", "MUNIMENT_CONFIG"]),
         ({}, "", {"config": "."}, ["cannot be read"]),
+        ({}, 'agent = "ada"', {}, ["agent", "muniment.toml", "NAME/INSTANCE"]),
+        ({}, "agent = 7", {}, ["agent", "muniment.toml", "NAME/INSTANCE"]),
+        ({"MUNIMENT_AGENT": "ada/"}, "", {}, ["agent", "MUNIMENT_AGENT", "NAME/INSTANCE"]),
+        ({}, "", {"agent": "a b/1"}, ["agent", "--agent", "NAME/INSTANCE"]),
+        ({}, "", {"agent": f"{'a' * 65}/1"}, ["agent", "--agent", "64"]),
+        ({"MUNIMENT_PLATFORM": "perhaps"}, "", {}, ["platform", "MUNIMENT_PLATFORM", "boolean"]),
+        ({}, "memory_cue = []", {}, ["memory_cue", "muniment.toml", "boolean"]),
+        ({"MUNIMENT_AGENT": "a/1"}, "", {"platform": True}, ["agent (MUNIMENT_AGENT)", "platform (--platform)"]),
     ],
 )
 def test_what_is_wrong_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
     toml: str,
-    flags: dict[str, str],
+    flags: dict[str, object],
     parts: list[str],
 ) -> None:
     """One sentence that names the key, where it was set, and what to do."""
@@ -186,6 +217,58 @@ def test_the_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     assert Settings.load({"data_dir": "here"}).data_dir == Path.cwd() / "here"
     assert Settings.load({"data_dir": "~/there"}).data_dir == tmp_path / "there"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("embedded:", "embedded:"),
+        ("embedded:rel", "embedded:HERE/rel"),
+        ("embedded:~/rel", "embedded:HOME/rel"),
+        ("embedded:/srv/x", "embedded:/srv/x"),
+        ("postgresql://host/rel", "postgresql://host/rel"),
+    ],
+)
+def test_a_storage_s_path_is_absolute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, expected: str
+) -> None:
+    """What names a directory names the same one wherever the configuration is used."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = expected.replace("HERE", str(Path.cwd())).replace("HOME", str(tmp_path))
+
+    assert Settings.load({"storage": value}).storage == expected
+
+
+def test_a_path_in_a_file_is_beside_the_file(tmp_path: Path) -> None:
+    """Who names the file may be started anywhere, and finds the same data and the same model."""
+    file = tmp_path / "elsewhere" / "named.toml"
+    file.parent.mkdir()
+    file.write_text('storage = "embedded:rel"\nembedder = "local:./model"\ndata_dir = "data"\n', encoding="utf-8")
+
+    settings = Settings.load({"config": str(file)})
+
+    assert settings.storage == f"embedded:{file.parent / 'rel'}"
+    assert settings.embedder == f"local:{file.parent / 'model'}"
+    assert settings.data_dir == file.parent / "data"
+    assert Settings.load({"embedder": "local:all-MiniLM-L6-v2"}).embedder == "local:all-MiniLM-L6-v2"
+
+
+def test_a_file_with_a_byte_order_mark() -> None:
+    """Some editors write one; it is no part of the first key."""
+    Path("muniment.toml").write_bytes(b'\xef\xbb\xbfuser = "alice"\n')
+
+    assert Settings.load().user == "alice"
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    """It is named, with what to do."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(ConfigurationError, match="working directory"):
+        Settings.load()
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="not run: this system has no root")

@@ -104,7 +104,7 @@ def test_a_broken_plugin_stops_nobody_else(install: Install, source: str, cause:
     (failure,) = plugins.failures
     assert failure.plugin == "aa-broken"
     assert failure.distribution == "aa-broken 1.2"
-    assert cause in failure.cause
+    assert cause in f"{failure.cause}; {failure.remedy}"
     assert "\n" not in failure.cause
 
 
@@ -138,6 +138,35 @@ def test_an_unknown_scheme_tells_of_plugins_that_never_loaded(install: Install, 
 
     with pytest.raises(PluginError, match=r"surprise \(RuntimeError: no such driver\)"):
         Plugins.load().storage("acme:", settings(tmp_path))
+
+
+def test_one_remedy_is_said_once(install: Install, tmp_path: Path) -> None:
+    """A plugin of another contract is refused with what helps, and a scheme that nobody serves with what there is."""
+    install("storage-acme", good("storage-acme", "acme", contract="7.0"))
+    plugins = Plugins.load()
+
+    with pytest.raises(PluginError) as refused:
+        plugins.storage("acme:x", settings(tmp_path))
+    assert refused.value.message.endswith("this muniment has 1.0; upgrade muniment, or choose another.")
+
+    with pytest.raises(PluginError) as unserved:
+        plugins.embedder("zzzzzz:x", settings(tmp_path))
+    assert unserved.value.message.count("hash") == 1
+
+
+@pytest.mark.parametrize(
+    "printing", ["print('noise')", "import os; os.write(1, b'noise')", "import os; os.system('echo noise')"]
+)
+def test_what_a_plugin_prints_is_no_output(install: Install, capfd: pytest.CaptureFixture[str], printing: str) -> None:
+    """While plugins are found, standard output is standard error, for the plugin's children too; then it is back."""
+    install("noisy", f"{printing}\n{good('noisy', 'noisy')}")
+
+    assert "noisy" in names(Plugins.load())
+    sys.stdout.write("ours\n")
+
+    out, err = capfd.readouterr()
+    assert out == "ours\n"
+    assert "noise" in err
 
 
 def test_two_plugins_with_one_scheme(install: Install, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import copy
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
@@ -18,11 +19,13 @@ from muniment.conformance.reference_target import HashTarget, ReferenceSubject, 
 from muniment.conformance.registry import BY_ID, FAMILIES, INVARIANTS, judging
 from muniment.conformance.report import Result
 from muniment.conformance.runner import run
-from muniment.conformance.target import FailingEmbedder, FailureKind, FaultPoint, Target
+from muniment.conformance.target import FailingEmbedder, FailureKind, FaultPoint, Stored, Target
 from muniment.errors import ConfigurationError, EmbedderUnavailable
-from muniment.operations import OPERATIONS, Input, Operation
+from muniment.inputs import Input
+from muniment.operations import OPERATIONS, Operation
 from muniment.ports import Applied, Mutation, Vectors
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
+from muniment.reference.agent_rows import AgentData
 
 
 async def one(target: Target, invariant: str, **options: Any) -> Result:
@@ -46,7 +49,8 @@ def test_ids_are_unique_and_of_a_known_family() -> None:
 
 def test_the_families_are_whole() -> None:
     """Every id of the families that the suite has is there."""
-    sizes = {"MUT": 16, "READ": 5, "ACC": 7, "SCOPE": 3, "VEC": 4, "EMB": 7}
+    sizes = {"MUT": 16, "READ": 5, "ACC": 10, "SCOPE": 3, "VEC": 4, "LEX": 4, "RANK": 2}
+    sizes |= {"SEC": 16, "DIG": 6, "ACK": 10, "EMB": 7}
     wanted = {f"{family}-{number:02}" for family, size in sizes.items() for number in range(1, size + 1)}
     assert set(BY_ID) == wanted
 
@@ -68,18 +72,60 @@ async def test_an_operation_that_nobody_judges_is_a_failure(monkeypatch: pytest.
         name="memory.shred", title="", description="", input=Input, output=OPERATIONS["memory.get"].output
     )
     monkeypatch.setitem(OPERATIONS, added.name, added)  # type: ignore[arg-type]
-    for invariant in ("ACC-01", "ACC-02", "ACC-04", "ACC-07", "READ-05", "MUT-03", "MUT-14"):
+    for invariant in ("ACC-01", "ACC-02", "ACC-04", "ACC-07", "ACC-09", "READ-05", "MUT-03", "MUT-14"):
         result = await one(ReferenceTarget(), invariant)
         assert result.outcome is Outcome.FAIL
         assert "memory.shred" in result.detail
 
 
-class Crashing(ReferenceTarget):
-    """A server that is killed, and comes back with all but the last ``lost`` of its memories."""
+@pytest.mark.parametrize("audience", ["agent", "platform"])
+async def test_an_operation_of_agents_that_nobody_judges_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, audience: Literal["agent", "platform"]
+) -> None:
+    """An operation that is an agent's or the platform's must be given a recipe too."""
+    added = Operation(
+        name="section.shred",
+        title="",
+        description="",
+        input=Input,
+        output=OPERATIONS["section.save"].output,
+        audience=audience,
+    )
+    monkeypatch.setitem(OPERATIONS, added.name, added)  # type: ignore[arg-type]
+    for invariant in ("SEC-02", "SEC-15", "SEC-16", "READ-05", "ACC-07", "MUT-12"):
+        result = await one(ReferenceTarget(), invariant)
+        assert result.outcome is Outcome.FAIL
+        assert "section.shred" in result.detail
 
-    def __init__(self, lost: int) -> None:
+
+class WithoutAgents(ReferenceTarget):
+    """A target of before there was agent memory: it reads nothing of it, and can neither break nor age it."""
+
+    @property
+    def can_fault_agent(self) -> bool:
+        return False
+
+    @property
+    def can_age(self) -> bool:
+        return False
+
+    async def probe(self, subject: ReferenceSubject) -> Stored:
+        return replace(await super().probe(subject), agents=None)
+
+
+@pytest.mark.parametrize("invariant", ["SEC-04", "SEC-06", "SEC-12", "DIG-04", "ACK-08"])
+async def test_a_target_that_cannot_show_agent_memory_is_not_conformant(invariant: str) -> None:
+    """What a target does not give is not exercised, and never passes."""
+    assert (await one(WithoutAgents(), invariant)).outcome is Outcome.NOT_EXERCISED
+
+
+class Crashing(ReferenceTarget):
+    """A server that is killed, and comes back with all but the last ``lost`` of its memories, or without agents."""
+
+    def __init__(self, lost: int, *, keeps_agents: bool = True) -> None:
         super().__init__()
         self._lost = lost
+        self._keeps_agents = keeps_agents
 
     async def crash(self, subject: ReferenceSubject) -> None:
         kept = list(subject.data.memories)[: -self._lost or None]
@@ -88,9 +134,10 @@ class Crashing(ReferenceTarget):
             memories={memory: subject.data.memories[memory] for memory in kept},
             audit=dict(subject.data.audit),
             spaces=copy.copy(subject.data.spaces),
+            agents=subject.data.agents if self._keeps_agents else AgentData(),
         )
         subject.failing.add(FaultPoint.MEMORY)
-        subject.data, subject.failing = survived, set[str]()
+        subject.data, subject.failing = survived, set[object]()
 
 
 async def test_a_crash_that_loses_an_acknowledged_write_is_seen() -> None:
@@ -99,6 +146,13 @@ async def test_a_crash_that_loses_an_acknowledged_write_is_seen() -> None:
     assert (await one(Crashing(lost=9), "MUT-16")).outcome is Outcome.FAIL
     without = await one(ReferenceTarget(), "MUT-16")
     assert "no crash" in without.detail
+
+
+async def test_a_crash_that_loses_what_agents_were_told_is_seen() -> None:
+    """ACK-08 kills the backend under claims and acknowledgements where the target can."""
+    assert (await one(Crashing(lost=0), "ACK-08")).outcome is Outcome.PASS
+    assert (await one(Crashing(lost=0, keeps_agents=False), "ACK-08")).outcome is Outcome.FAIL
+    assert "no crash" in (await one(ReferenceTarget(), "ACK-08")).detail
 
 
 class Provider(HashEmbedder):

@@ -14,11 +14,20 @@ from typing import Any, cast
 
 from muniment.conformance.invariant import NotExercised
 from muniment.conformance.seams import CountingEmbedder, Gate
-from muniment.conformance.target import EmbedderTarget, FaultPoint, StorageTarget, Stored, Subject, Target
+from muniment.conformance.target import (
+    AgentFaultPoint,
+    EmbedderTarget,
+    FaultPoint,
+    StorageTarget,
+    Stored,
+    StoredAgents,
+    Subject,
+    Target,
+)
 from muniment.conformance.world import Answer, Client, Doors, Refused, World
 from muniment.engine import Engine
 from muniment.errors import MunimentError
-from muniment.models import CallContext
+from muniment.models import Agent, CallContext
 from muniment.ports import Embedder, Storage
 from muniment.reference import HashEmbedder
 
@@ -95,18 +104,27 @@ class _Bench:
         return Doors(
             first=self._first,
             connect=self._connect,
+            beside=self._beside,
             probe=self._probe,
             fault=self._fault if self._target.can_fault else None,
+            fault_agent=self._fault_agent if self._target.can_fault_agent else None,
+            age=self._age if self._target.can_age else None,
             reopen=self._reopen,
             can_crash=self._target.can_crash,
         )
 
-    async def _engine(self, storage: Storage) -> tuple[Client, Gate]:
+    async def _engine(self, storage: Storage, *, embeds: bool = True) -> tuple[Client, Gate]:
         gate = Gate(storage)
-        engine = Engine(gate.as_storage(), self.embedder, embed_timeout=EMBED_TIMEOUT, background=False)
+        embedder = self.embedder if embeds else None
+        engine = Engine(
+            gate.as_storage(), embedder, embed_timeout=EMBED_TIMEOUT, patience=EMBED_TIMEOUT, background=False
+        )
         await engine.open()
         self._clients.push_async_callback(engine.close)
         return EngineClient(engine), gate
+
+    async def _beside(self, storage: Storage | None, embeds: bool) -> Client:
+        return (await self._engine(self._subject.storage if storage is None else storage, embeds=embeds))[0]
 
     async def _connect(self) -> tuple[Client, Gate]:
         return await self._engine(await self._clients.enter_async_context(self._target.second(self._subject)))
@@ -119,12 +137,19 @@ class _Bench:
             audit=tuple(sorted(found.audit, key=lambda one: one.id)),
             receipts=found.receipts,
             rows={table: tuple(sorted(rows)) for table, rows in found.rows.items()},
+            agents=found.agents and _in_order(found.agents),
         )
 
     def _fault(self, point: FaultPoint) -> AbstractAsyncContextManager[None]:
         return self._target.fault(self._subject, point)
 
-    async def _reopen(self, crash: bool) -> Client:
+    def _fault_agent(self, point: AgentFaultPoint, agent: Agent) -> AbstractAsyncContextManager[None]:
+        return self._target.fault_agent(self._subject, point, agent)
+
+    async def _age(self, seconds: float) -> None:
+        await self._target.age(self._subject, seconds)
+
+    async def _reopen(self, crash: bool) -> tuple[Client, Gate]:
         if crash:
             await self._target.crash(self._subject)
         try:
@@ -132,7 +157,7 @@ class _Bench:
         except TimeoutError:
             raise NotExercised(f"the storage did not close within {CLOSE_PATIENCE:g} s") from None
         storage = await self._clients.enter_async_context(self._target.reopen(self._subject))
-        return (await self._engine(storage))[0]
+        return await self._engine(storage)
 
     async def _close_all(self, crash: bool) -> None:
         try:
@@ -141,3 +166,15 @@ class _Bench:
         except Exception:
             if not crash:
                 raise
+
+
+def _in_order(agents: StoredAgents) -> StoredAgents:
+    def key(agent: Agent) -> tuple[str, str]:
+        return agent.name, agent.instance
+
+    return StoredAgents(
+        envelopes=tuple(sorted(agents.envelopes, key=lambda one: key(one.agent))),
+        exchanges=tuple(sorted(agents.exchanges, key=lambda one: (key(one.agent), one.revision))),
+        events=tuple(sorted(agents.events, key=lambda one: one.id)),
+        dedupe_keys=tuple(sorted(agents.dedupe_keys, key=lambda one: (key(one.agent), one.key))),
+    )

@@ -82,9 +82,10 @@ def recipe(operation: Operation) -> Recipe:
 
 
 def every_operation() -> Iterator[tuple[Operation, Recipe]]:
-    """Each operation of the registry with its recipe."""
+    """Each operation of the registry that any principal may call, with its recipe."""
     for operation in OPERATIONS.values():
-        yield operation, recipe(operation)
+        if operation.audience == "user":
+            yield operation, recipe(operation)
 
 
 def changing() -> Iterator[tuple[Operation, Recipe]]:

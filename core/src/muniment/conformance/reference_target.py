@@ -4,34 +4,58 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from muniment.conformance.target import (
+    AgentFaultPoint,
     EmbedderTarget,
     FailingEmbedder,
     FailureKind,
     FaultPoint,
     StorageTarget,
     Stored,
+    StoredAgents,
     StoredAudit,
+    StoredDedupeKey,
+    StoredEntry,
+    StoredEnvelope,
+    StoredEvent,
     StoredPassage,
     StoredTerm,
     Subject,
 )
 from muniment.errors import StorageUnavailable
-from muniment.ports import Embedder, PluginContext, Storage
+from muniment.models import Agent
+from muniment.ports import Embedder, Storage
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
-from muniment.reference.embedder import create
+from muniment.reference.agent_rows import AgentData
 from muniment.reference.rows import MemoryRow
+
+
+class CoarseClock:
+    """The same for every subject, and the same time for some readings at once: rows tie, as on a coarse server."""
+
+    START = datetime(2024, 2, 29, tzinfo=UTC)
+    TICK = timedelta(milliseconds=1)
+    READINGS = 3
+
+    def __init__(self) -> None:
+        self._readings = 0
+
+    def __call__(self) -> datetime:
+        """The time of this reading."""
+        self._readings += 1
+        return self.START + self._readings // self.READINGS * self.TICK
 
 
 @dataclass
 class ReferenceSubject(Subject):
-    """The data behind the clients, and the fault that all of them share."""
+    """The data behind the clients, and the clock and the fault that all of them share."""
 
     data: ReferenceData = field(default_factory=ReferenceData)
-    failing: set[str] = field(default_factory=set[str])
+    clock: CoarseClock = field(default_factory=CoarseClock)
+    failing: set[object] = field(default_factory=set[object])
 
 
 class ReferenceTarget(StorageTarget[ReferenceSubject]):
@@ -47,14 +71,14 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[ReferenceSubject]:
         """Fresh data with one client."""
-        data = ReferenceData()
-        failing: set[str] = set()
-        yield ReferenceSubject(storage=self._client(data, failing), data=data, failing=failing)
+        data, clock = ReferenceData(), CoarseClock()
+        failing: set[object] = set()
+        yield ReferenceSubject(self._client(data, clock, failing), data, clock, failing)
 
     @asynccontextmanager
     async def second(self, subject: ReferenceSubject) -> AsyncGenerator[Storage]:
         """Another client on the same data."""
-        yield self._client(subject.data, subject.failing)
+        yield self._client(subject.data, subject.clock, subject.failing)
 
     async def probe(self, subject: ReferenceSubject) -> Stored:
         """The rows themselves."""
@@ -63,7 +87,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
         return Stored(
             passages=tuple(passage for row in memories for passage in _passages(row)),
             terms=tuple(
-                StoredTerm(row.placement.scope_key, row.id, term, count)
+                StoredTerm(row.entries_under, row.id, term, count)
                 for row in memories
                 if row.terms is not None
                 for term, count in row.terms.frequencies.items()
@@ -75,9 +99,12 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
             rows={
                 "projects": tuple(map(repr, data.projects.values())),
                 "memories": tuple(map(_row, memories)),
-                "audit": tuple(map(repr, data.audit.values())),
+                "audit": tuple(entry.model_dump_json() for entry in data.audit.values()),
                 "receipts": tuple(map(repr, data.receipts.values())),
+                "envelopes": tuple(map(repr, data.agents.envelopes.items())),
+                "events": tuple(repr(row) for queue in data.agents.events.values() for row in queue.values()),
             },
+            agents=_agents(data.agents),
         )
 
     @asynccontextmanager
@@ -89,41 +116,96 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
         finally:
             subject.failing.discard(point)
 
-    def _client(self, data: ReferenceData, failing: set[str]) -> ReferenceStorage:
+    @asynccontextmanager
+    async def fault_agent(
+        self, subject: ReferenceSubject, point: AgentFaultPoint, agent: Agent
+    ) -> AsyncGenerator[None]:
+        """Every client's changes of the agent's rows fail at ``point``."""
+        subject.failing.add((point, agent))
+        try:
+            yield
+        finally:
+            subject.failing.discard((point, agent))
+
+    async def age(self, subject: ReferenceSubject, seconds: float) -> None:
+        """Change the rows."""
+        now = subject.clock()
+        for queue in subject.data.agents.events.values():
+            for row in queue.values():
+                if row.lease_until is not None and row.lease_until > now:
+                    queue[row.id] = replace(row, lease_until=row.lease_until - timedelta(seconds=seconds))
+
+    def _client(self, data: ReferenceData, clock: CoarseClock, failing: set[object]) -> ReferenceStorage:
         def on_write(point: str) -> None:
             if point in failing:
                 raise StorageUnavailable(f"A fault was injected at {point}.")
 
-        client = self._storage(data)
+        def on_agent_write(point: str, agent: Agent) -> None:
+            if (point, agent) in failing:
+                raise StorageUnavailable(f"A fault was injected at the {point} of {agent.name}.")
+
+        client = self._storage(data, clock=clock)
         client.on_write = on_write
+        client.on_agent_write = on_agent_write
         return client
 
 
 def _passages(row: MemoryRow) -> list[StoredPassage]:
     return [
-        StoredPassage(row.placement.scope_key, space, row.id, key, tuple(vector.tolist()))
+        StoredPassage(row.entries_under, space, row.id, key, tuple(vector.tolist()))
         for (space, key), vector in row.passages.items()
     ]
+
+
+def _agents(data: AgentData) -> StoredAgents:
+    envelopes = data.envelopes.items()
+    return StoredAgents(
+        envelopes=tuple(
+            StoredEnvelope(
+                agent, row.revision, row.last_seen, row.sync_key, {name: s.version for name, s in row.sections.items()}
+            )
+            for agent, row in envelopes
+        ),
+        exchanges=tuple(
+            StoredEntry(
+                agent, one.exchange.revision, one.exchange.kind, one.exchange.peers, one.exchange.takeaway, one.size
+            )
+            for agent, row in envelopes
+            for one in row.exchanges
+        ),
+        events=tuple(
+            StoredEvent(row.id, row.agent, row.acked, row.attempts, row.token, row.delivered)
+            for queue in data.events.values()
+            for row in queue.values()
+        ),
+        dedupe_keys=tuple(
+            StoredDedupeKey(agent, key, revision) for agent, row in envelopes for key, revision in row.dedupe.items()
+        ),
+    )
 
 
 def _row(row: MemoryRow) -> str:
     """A memory's row as text, its vectors whole."""
     vectors = {key: vector.tobytes().hex() for key, vector in sorted(row.passages.items())}
-    return f"{row.id} {row.placement} {row.content!r} {row.tags} {row.version} {row.editor} {row.created_at} " + (
-        f"{row.updated_at} {row.deleted} {row.analyser} {row.terms} {vectors} {sorted(row.embedded)}"
+    return (
+        f"{row.id} {row.placement} {row.entries_under} {row.content!r} {row.tags} {row.version} {row.editor} "
+        f"{row.created_at} {row.updated_at} {row.deleted} {row.analyser} {row.terms} {vectors} {sorted(row.embedded)}"
     )
 
 
 class HashTarget(EmbedderTarget):
-    """The hash embedder, or one like it that ``make`` gives."""
+    """The hash embedder, or one like it that ``make`` gives, and ``named`` by its configuration."""
 
     name = "hash"
     distribution = "muniment"
     real = False
     semantic = False
 
-    def __init__(self, make: Callable[[], Embedder] = HashEmbedder) -> None:
+    def __init__(
+        self, make: Callable[[], Embedder] = HashEmbedder, *, named: Callable[[str], Embedder] = HashEmbedder.named
+    ) -> None:
         self._make = make
+        self._named = named
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Embedder]:
@@ -136,7 +218,7 @@ class HashTarget(EmbedderTarget):
         return [
             FailingEmbedder(
                 FailureKind.UNKNOWN_MODEL,
-                make=lambda: create(PluginContext(spec=spec, data_dir=Path())),
+                make=lambda: self._named(spec),
                 names="never-seen",
             )
         ]

@@ -7,20 +7,35 @@ from collections.abc import Sequence
 from muniment.conformance.invariant import Invariant, seat_of
 from muniment.conformance.invariants import (
     access,
+    acknowledgement,
     atomicity,
+    bulk,
+    convergence,
+    crowd,
+    digests,
     edits,
     embedders,
+    exchanges,
     failures,
     identity,
     inputs,
+    leases,
     lifecycle,
+    names,
+    orders,
     patches,
+    ranks,
     reads,
     receipts,
     scope,
+    sections,
+    strangers,
+    syncs,
+    terms,
     trail,
     vectors,
     versions,
+    words,
 )
 from muniment.conformance.target import Target
 
@@ -35,13 +50,28 @@ _MODULES = (
     inputs,
     access,
     identity,
+    names,
+    bulk,
+    crowd,
     scope,
     vectors,
     edits,
+    words,
+    terms,
+    strangers,
+    orders,
+    ranks,
+    sections,
+    syncs,
+    exchanges,
+    digests,
+    acknowledgement,
+    leases,
+    convergence,
     embedders,
     failures,
 )
-FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "EMB")
+FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "EMB")
 
 INVARIANTS: tuple[Invariant, ...] = tuple(
     sorted(

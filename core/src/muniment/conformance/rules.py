@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from muniment.conformance.invariant import Check, Feature, Invariant, Seat
 
+STORAGE = frozenset({Seat.STORAGE})
 STORAGE_AND_TRANSPORT = frozenset({Seat.STORAGE, Seat.TRANSPORT})
 STORAGE_AND_EMBEDDER = frozenset({Seat.STORAGE, Seat.EMBEDDER})
 EMBEDDER = frozenset({Seat.EMBEDDER})

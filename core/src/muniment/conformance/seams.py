@@ -20,12 +20,16 @@ RACE_PATIENCE = 10.0
 
 
 class Barrier:
-    """Holds callers of one method until ``parties`` of them have come; those that come later pass."""
+    """Holds callers of one method until ``parties`` of them have come; those that come later pass.
+
+    The last one goes on after the others, which take a moment to wake, so that all are under way at once.
+    """
 
     def __init__(self, method: str, parties: int) -> None:
         self.method = method
         self._parties = parties
         self._arrived = 0
+        self._gone_on = 0
         self._all_here = asyncio.Event()
         self.missed = False
 
@@ -39,11 +43,15 @@ class Barrier:
         self._arrived += 1
         if self._arrived >= self._parties:
             self._all_here.set()
+            while self._gone_on < self._parties - 1:  # noqa: ASYNC110
+                await asyncio.sleep(0)
             return
         try:
             await asyncio.wait_for(self._all_here.wait(), RACE_PATIENCE)
         except TimeoutError:
             self.missed = True
+        finally:
+            self._gone_on += 1
 
     def check(self) -> None:
         """Raises NotExercised where the race did not happen."""

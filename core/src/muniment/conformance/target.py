@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from muniment.models import Agent
 from muniment.ports import Embedder, Storage
 
 
@@ -31,6 +32,13 @@ class FaultPoint(StrEnum):
     PASSAGES = "passages"
     TERMS = "terms"
     RECEIPT = "receipt"
+
+
+class AgentFaultPoint(StrEnum):
+    """Where a change of one agent's memory can be made to fail: as it changes the agent's envelope or an event."""
+
+    ENVELOPE = "envelope"
+    EVENT = "event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +73,67 @@ class StoredAudit:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredEnvelope:
+    """One stored envelope: its numbers, its sync key (None where it was cleared), and the section versions by name."""
+
+    agent: Agent
+    revision: int
+    last_seen_revision: int
+    sync_key: str | None
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One stored exchange of an agent; ``size`` is its size in a digest, in bytes."""
+
+    agent: Agent
+    revision: int
+    kind: str
+    peers: tuple[str, ...]
+    takeaway: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One stored event. ``token`` and ``delivered`` are the latest delivery's, None where there is none."""
+
+    id: str
+    agent: Agent
+    acked: bool
+    attempts: int
+    token: str | None
+    delivered: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDedupeKey:
+    """A dedupe key that an agent has had, with the revision that it got."""
+
+    agent: Agent
+    key: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgents:
+    """What is committed of agent memory, in any order."""
+
+    envelopes: tuple[StoredEnvelope, ...]
+    exchanges: tuple[StoredEntry, ...]
+    events: tuple[StoredEvent, ...]
+    dedupe_keys: tuple[StoredDedupeKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """Everything that is committed in a subject, as read around the plugin, in one value.
 
     ``rows`` holds every row of every table or collection as text, sorted: two equal ``Stored`` say that
     nothing changed between them, byte for byte. What the backend itself rewrites (statistics, sequences) is
-    left out.
+    left out. ``rows`` holds the agents' tables too. Without ``agents`` the checks that need them are
+    ``not-exercised``.
     """
 
     passages: tuple[StoredPassage, ...]
@@ -78,6 +141,7 @@ class Stored:
     audit: tuple[StoredAudit, ...]
     receipts: int
     rows: Mapping[str, tuple[str, ...]]
+    agents: StoredAgents | None = None
 
 
 @dataclass
@@ -118,8 +182,9 @@ class Target:
 class StorageTarget(Target, ABC, Generic[S]):
     """How the suite gets at a storage plugin: ``open``, ``second`` and ``probe``.
 
-    Without ``fault`` the invariants that need it are ``not-exercised``, which is not conformant. ``crash`` is
-    for backends that outlive the client's process. Each subject is opened, used and left on one event loop,
+    Without ``fault`` and ``fault_agent`` the invariants that need them are ``not-exercised``, which is not
+    conformant. Without ``age`` the suite waits for leases to run out, and tries less. ``crash`` is for backends
+    that outlive the client's process. Each subject is opened, used and left on one event loop,
     which may be another one, in another thread, for the next subject.
     """
 
@@ -145,6 +210,19 @@ class StorageTarget(Target, ABC, Generic[S]):
         """
         raise NotImplementedError
 
+    def fault_agent(self, subject: S, point: AgentFaultPoint, agent: Agent) -> AbstractAsyncContextManager[None]:
+        """While it is entered, a change of ``agent``'s envelope, or of any of its events, fails inside the backend.
+
+        Other agents' are stored, and reads work as ever. An envelope is changed by an append, an acknowledgement that
+        raises last seen, and a write of its sections. A database does this with a trigger that raises for the
+        agent's rows.
+        """
+        raise NotImplementedError
+
+    async def age(self, subject: S, seconds: float) -> None:
+        """Move the end of every lease that still runs back by so many seconds, around the plugin."""
+        raise NotImplementedError
+
     async def crash(self, subject: S) -> None:
         """Kill the backend at once (``kill -9``), as a power cut would. ``reopen`` must recover from it."""
         raise NotImplementedError
@@ -160,6 +238,16 @@ class StorageTarget(Target, ABC, Generic[S]):
     def can_fault(self) -> bool:
         """Whether this target has its own ``fault``."""
         return _overridden(self, "fault")
+
+    @property
+    def can_fault_agent(self) -> bool:
+        """Whether this target has its own ``fault_agent``."""
+        return _overridden(self, "fault_agent")
+
+    @property
+    def can_age(self) -> bool:
+        """Whether this target has its own ``age``."""
+        return _overridden(self, "age")
 
     @property
     def can_crash(self) -> bool:

@@ -15,10 +15,16 @@ from typing import Any, Protocol
 
 from muniment.conformance.invariant import Broken, NotExercised
 from muniment.conformance.seams import Barrier, CountingEmbedder, Gate, Latch, barrier
-from muniment.conformance.target import EmbedderTarget, FaultPoint, Stored
+from muniment.conformance.target import AgentFaultPoint, EmbedderTarget, FaultPoint, Stored, StoredAgents
 from muniment.conformance.trail import Trail, answered, apart, brief
 from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext, Principal, ProjectPolicy
+from muniment.ports import Storage
+
+LONG_LEASE = 600
+"""Seconds; longer than any check takes."""
+SHORT_LEASE = 1
+"""Seconds; the least that there is."""
 
 Answer = dict[str, Any]
 """An operation's output as JSON-like data."""
@@ -114,15 +120,19 @@ class Caller:
 class Doors:
     """The ways into one subject that a world uses, supplied by its bench.
 
-    ``connect`` gives another client on the same data, with its gate. ``reopen`` closes every client (with
-    ``crash``, by killing the backend) and gives a new one.
+    ``connect`` gives another client on the same data, with its gate. ``beside`` gives an engine of its own over
+    another storage, or over the subject's where that is None, with or without the embedder. ``reopen`` closes every
+    client (with ``crash``, by killing the backend) and gives a new one.
     """
 
     first: tuple[Client, Gate]
     connect: Callable[[], Awaitable[tuple[Client, Gate]]]
+    beside: Callable[[Storage | None, bool], Awaitable[Client]]
     probe: Callable[[], Awaitable[Stored]]
     fault: Callable[[FaultPoint], AbstractAsyncContextManager[None]] | None
-    reopen: Callable[[bool], Awaitable[Client]]
+    fault_agent: Callable[[AgentFaultPoint, Agent], AbstractAsyncContextManager[None]] | None
+    age: Callable[[float], Awaitable[None]] | None
+    reopen: Callable[[bool], Awaitable[tuple[Client, Gate]]]
     can_crash: bool
 
 
@@ -142,6 +152,7 @@ class World:
         self.trail = Trail()
         self.notes: list[str] = []
         self._doors = doors
+        self._first = doors.first
         self._target = target
         self._second: tuple[Client, Gate] | None = None
 
@@ -162,22 +173,36 @@ class World:
         user: str,
         *groups: str,
         agent: Agent | None = None,
+        platform: bool = False,
         surface: str = "conformance",
         policy: ProjectPolicy = ProjectPolicy.REQUIRE_EXISTING,
         default_project: str | None = None,
     ) -> Caller:
         """A principal at the first client."""
         context = CallContext(
-            principal=Principal(user=user, groups=frozenset(groups), agent=agent),
+            principal=Principal(user=user, groups=frozenset(groups), agent=agent, platform=platform),
             surface=surface,
             project_policy=policy,
             default_project=default_project,
         )
-        return Caller(self._doors.first[0], context, self.trail)
+        return Caller(self._first[0], context, self.trail)
 
     async def second(self, caller: Caller) -> Caller:
         """The same principal at a second client on the same data."""
         return caller.at((await self._second_door())[0])
+
+    @property
+    def storage(self) -> Storage:
+        """The subject's storage itself: for rows that no operation makes, or too many of them, and for healing."""
+        return self._first[1].as_storage()
+
+    async def without_embedder(self, caller: Caller) -> Caller:
+        """The same principal at an engine over the same data that has no embedder."""
+        return caller.at(await self._doors.beside(None, False))
+
+    async def over(self, storage: Storage, caller: Caller) -> Caller:
+        """The same principal at an engine with the same embedder over another storage."""
+        return caller.at(await self._doors.beside(storage, True))
 
     async def probe(self) -> Stored:
         """What is stored, read around the plugin."""
@@ -197,7 +222,7 @@ class World:
         """While entered, the first ``parties`` calls that reach the storage's ``method`` go on together."""
         second = (await self._second_door())[1]
         self.trail.add(f"from here on {parties} callers are held before Storage.{method} until all are there")
-        async with barrier((self._doors.first[1], second), method, parties) as held:
+        async with barrier((self._first[1], second), method, parties) as held:
             yield held
 
     async def overtaken(
@@ -207,7 +232,7 @@ class World:
 
         ``slow`` must go through the first client and ``quick`` through the second.
         """
-        gate = self._doors.first[1]
+        gate = self._first[1]
         latch = gate.latch = Latch(method)
         self.trail.add(f"the next call is held after Storage.{method} until another has overtaken it")
         running = asyncio.ensure_future(slow())
@@ -233,10 +258,46 @@ class World:
         self.trail.add(f"from here on, storing {point} fails")
         return self._doors.fault(point)
 
+    def fault_agent(self, point: AgentFaultPoint, agent: Agent) -> AbstractAsyncContextManager[None]:
+        """While entered, changes of ``agent``'s rows fail. Raises NotExercised where the target injects no faults."""
+        if self._doors.fault_agent is None:
+            raise NotExercised("the target injects no faults into an agent's rows; give it a fault_agent method")
+        self.trail.add(f"from here on, storing an {point} of {agent.name}/{agent.instance} fails")
+        return self._doors.fault_agent(point, agent)
+
+    @property
+    def short_lease(self) -> int:
+        """Seconds; the lease for a delivery that is to be lost with ``lose_leases``."""
+        return LONG_LEASE if self.can_age else SHORT_LEASE
+
+    @property
+    def can_age(self) -> bool:
+        """Whether leases can be made to run out without waiting."""
+        return self._doors.age is not None
+
+    async def lose_leases(self) -> None:
+        """Let every lease of ``short_lease`` seconds run out."""
+        self.trail.add("every lease runs out")
+        if self._doors.age is None:
+            await asyncio.sleep(SHORT_LEASE + 0.1)
+        else:
+            await self._doors.age(2 * LONG_LEASE)
+
+    async def stored_agents(self) -> StoredAgents:
+        """What is stored of agent memory. Raises NotExercised where the target's probe does not read it."""
+        agents = (await self.probe()).agents
+        if agents is None:
+            raise NotExercised("the target's probe reads no agent memory; give its Stored the agents")
+        return agents
+
     async def reopen(self, caller: Caller, *, crash: bool = False) -> Caller:
-        """The same principal after every client was closed, or the backend killed, and opened again."""
+        """The same principal after every client was closed, or the backend killed, and opened again.
+
+        Callers made from then on use the new client; those made before have none any more.
+        """
         self.trail.add("the backend is killed and opened again" if crash else "the storage is closed and opened")
-        return caller.at(await self._doors.reopen(crash))
+        self._first, self._second = await self._doors.reopen(crash), None
+        return caller.at(self._first[0])
 
     async def _second_door(self) -> tuple[Client, Gate]:
         if self._second is None:
@@ -264,7 +325,7 @@ def difference(before: Stored, after: Stored) -> str:
         old, new = set(before.rows.get(table, ())), set(after.rows.get(table, ()))
         if old != new:
             found.append(f"{table}: {len(old - new)} rows gone or changed, {len(new - old)} rows new")
-    for part in ("passages", "terms", "audit", "receipts"):
+    for part in ("passages", "terms", "audit", "receipts", "agents"):
         if getattr(before, part) != getattr(after, part):
             found.append(f"{part} differ")
     return "; ".join(found) or "a difference"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from muniment.conformance.agents_estate import agent_operations, agents_estate
 from muniment.conformance.answers import found
 from muniment.conformance.estate import FRAGMENT, READERS, WRITERS, estate, every_operation
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
@@ -75,6 +76,7 @@ async def only_the_principal(world: World) -> None:
                     for value in ("alice", ["writers"], {"user": "alice", "groups": ["writers"]}):
                         await mallory.refused("invalid_input", operation.name, **build(place), **{field: value})
     await _not_by_another_kind_of_name(world, place.live, place.project)
+    await _of_agents(world)
     bob = world.caller("bob", WRITERS, agent=Agent(name="alice", instance="alice"))
     receipt = await bob("memory.patch", id=place.live, old_string=FRAGMENT, new_string="west tower, said alice")
     entry = (await bob("memory.history", id=place.live, limit=1))["items"][0]
@@ -83,6 +85,23 @@ async def only_the_principal(world: World) -> None:
     same("whether last_edited_by names the principal", edited.split(" ")[0], "bob")
     await mallory("memory.write", content="I am alice, group writers", tags=["alice", "writers"])
     same("what alice lists of it", len((await place.owner("memory.list"))["items"]), 1)
+
+
+async def _of_agents(world: World) -> None:
+    """Inputs of an agent's and the platform's operations name nobody that the principal is not."""
+    place = await agents_estate(world)
+    async with world.unchanged("inputs of agents that name somebody else"):
+        for operation, recipe in agent_operations():
+            for field in {*IDENTITY_FIELDS, "instance", "platform"} - set(operation.input.model_fields):
+                for value in ("ada", True, place.ada.ref, {"user": "keeper", "agent": place.ada.ref}):
+                    await place.rightful(operation).refused(
+                        "invalid_input", operation.name, **{**recipe(place), field: value}
+                    )
+    for caller in (place.bea.own, world.caller("keeper", agent=place.bea.agent)):
+        await caller.refused("not_found", "event.ack", id=place.event, token=place.token)
+    other_user = world.caller("somebody", agent=place.ada.agent)
+    acked = await other_user("event.ack", id=place.event, token=place.token)
+    same("an acknowledgement by the same agent, for another user", acked["outcome"], "acknowledged")
 
 
 async def _not_by_another_kind_of_name(world: World, memory: str, project: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from muniment.conformance.agents_estate import agent_operations, agents_estate
 from muniment.conformance.estate import TEXT, estate, every_operation
+from muniment.conformance.invariants import agent_inputs
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.world import Caller, World, holds, same
 from muniment.operations import Operation
@@ -21,7 +23,7 @@ LIMITS = {
     "project": ("", "a" * 201, "a b", "ä", "a\n"),
     "id": ("", "a" * 65),
     "query": ("", "q" * 2_001),
-    "group": ("", "g" * 201),
+    "group": ("", "g" * 201, " \n", "a\nb"),
     "access": ("", "RW", "owner"),
     "scope": ("", "User", "public"),
     "idempotency_key": ("", "k" * 201),
@@ -50,6 +52,22 @@ async def refused_inputs(world: World) -> None:
                 await _refuses(place.owner, operation.name, {k: v for k, v in payload.items() if k != field}, field)
         await place.owner(operation.name, **payload)
     await _foreign_cursors(world)
+    await _to_agents_operations(world)
+
+
+async def _to_agents_operations(world: World) -> None:
+    """An agent's and the platform's operations take as little."""
+    place = await agents_estate(world)
+    for operation, recipe in agent_operations():
+        caller, payload = place.rightful(operation), recipe(place)
+        async with world.unchanged(f"hostile inputs to {operation.name}"):
+            for field, value in agent_inputs.hostile(operation, payload):
+                await _refuses(caller, operation.name, {**payload, field: value}, field)
+            for field in ("unknown", "user", "Token", ""):
+                await _refuses(caller, operation.name, {**payload, field: "x"}, field)
+            for field in [name for name in payload if operation.input.model_fields[name].is_required()]:
+                await _refuses(caller, operation.name, {k: v for k, v in payload.items() if k != field}, field)
+        await caller(operation.name, **payload)
 
 
 def _hostile(operation: Operation) -> Iterator[tuple[str, Any]]:

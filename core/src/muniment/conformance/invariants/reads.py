@@ -64,7 +64,7 @@ async def pages(world: World) -> None:
     written = [(await alice("memory.write", content=f"entry {number}"))["id"] for number in range(23)]
     again = await world.second(alice)
     for limit in (1, 5, 23):
-        seen = await _read_while_writing(alice, again, limit)
+        seen = await _read_while_writing(alice, again, limit, written)
         ids = [memory["id"] for memory in seen]
         same(f"memories that appear twice with limit {limit}", len(ids) - len(set(ids)), 0)
         order = sorted(sorted(seen, key=lambda one: one["id"]), key=lambda one: moment(one["created_at"]), reverse=True)
@@ -78,7 +78,8 @@ async def pages(world: World) -> None:
     same("the deleted memories read in pages", sorted(one["id"] for one in deleted), sorted(gone))
 
 
-async def _read_while_writing(reader: Caller, writer: Caller, limit: int) -> list[Answer]:
+async def _read_while_writing(reader: Caller, writer: Caller, limit: int, written: list[str]) -> list[Answer]:
+    """All pages, while new memories are written and both shown ones and those still to come are edited."""
     seen: list[Answer] = []
     page = await reader("memory.list", limit=limit)
     for number in range(100):
@@ -89,6 +90,7 @@ async def _read_while_writing(reader: Caller, writer: Caller, limit: int) -> lis
         if number < 5:
             await writer("memory.write", content=f"written between pages {number}")
             await writer("memory.update", id=seen[-1]["id"], tags=[f"read-{number}"])
+            await writer("memory.update", id=written[number], tags=[f"still-to-come-{number}"])
         page = await reader("memory.list", limit=limit, cursor=page["cursor"])
     return seen
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from muniment.conformance.estate import WRITERS, Estate, estate, recipe
+from muniment.conformance.estate import WRITERS, Estate, estate, every_operation, recipe
 from muniment.conformance.invariant import Broken
+from muniment.conformance.invariants import agent_keys
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.world import Answer, Caller, Refused, World, same
 from muniment.operations import OPERATIONS, Operation
@@ -24,7 +25,7 @@ KEYED = frozenset({"memory.write", "memory.patch"})
     "checks access again.",
 )
 async def idempotency(world: World) -> None:
-    keyed = [one for one in OPERATIONS.values() if "idempotency_key" in one.input.model_fields]
+    keyed = [one for one, _ in every_operation() if "idempotency_key" in one.input.model_fields]
     same("the operations that must take a key", KEYED - {operation.name for operation in keyed}, set[str]())
     for number, operation in enumerate(keyed):
         place = await estate(world, f"acme/keyed-{number}")
@@ -34,6 +35,7 @@ async def idempotency(world: World) -> None:
         for versioned in (False, True):
             await _concurrent(world, f"acme/keyed-race-{number}-{versioned}", operation, versioned)
     await _default_scope(world)
+    await agent_keys.replayed(world)
 
 
 async def _replayed(world: World, place: Estate, operation: Operation) -> None:

@@ -38,7 +38,7 @@ async def present_text(world: World) -> None:
         ("memory.patch", {"old_string": start, "new_string": ""}, "u:alice"),
         ("memory.update", {"content": document(world.random, 3_000)}, "u:alice"),
         ("memory.update", {"project": place.key}, filed),
-        ("memory.update", {"content": "short now"}, filed),
+        ("memory.update", {"content": "short now  "}, filed),
         ("memory.update", {"content": document(world.random, 2_500), "scope": "user"}, "u:alice"),
         ("memory.update", {"content": " \n "}, "u:alice"),
         ("memory.update", {"content": "the same line\n" * 300}, "u:alice"),

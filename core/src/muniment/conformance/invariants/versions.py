@@ -212,14 +212,18 @@ async def same_version(world: World) -> None:
     await _racing_shares(world, alice, again)
 
 
-def _winner(race: str, answers: Sequence[Answer | Refused]) -> int:
-    """Which racer was applied; the other must have been refused by version or state."""
+def _winner(race: str, answers: Sequence[Answer | Refused], version: int = 2) -> int:
+    """Which racer was applied; the other must have been refused by state, or by the winner's ``version``."""
     applied = [place for place, answer in enumerate(answers) if not isinstance(answer, Refused)]
     same(f"how many were applied of {race}", len(applied), 1)
     for answer in answers:
         if isinstance(answer, Refused):
             allowed = ("version_conflict", "not_found")
             holds(answer.code in allowed, f"the loser of {race}", expected=" or ".join(allowed), seen=answer)
+            if answer.code == "version_conflict":
+                same(
+                    f"the current version that the loser of {race} is told", answer.details["current_version"], version
+                )
     return applied[0]
 
 
@@ -254,7 +258,7 @@ async def _racing_restores(world: World, alice: Caller, again: Caller) -> None:
         answers = await asyncio.gather(
             *(caller.attempt("memory.restore", id=memory, version=2) for caller in (alice, again))
         )
-    _winner("restore against restore", answers)
+    _winner("restore against restore", answers, version=3)
     same("the version after racing restores", (await alice("memory.get", id=memory))["version"], 3)
 
 

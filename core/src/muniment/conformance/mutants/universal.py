@@ -1,31 +1,37 @@
-"""Deliberately broken plugins, which prove that the suite can fail.
+"""The universal mutants: a plugin that refuses, does or remembers nothing keeps no rule at all.
 
-A mutant is a subclass of the reference storage or embedder that breaks one named seam, with the exact set of
-invariants that it must fail. Here are the universal ones: a plugin that refuses, does or remembers nothing
-keeps no rule at all, so each must fail every invariant that judges it.
+Each must fail every invariant that judges it, in every family.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import numpy as np
 
-from muniment.conformance.invariant import Outcome, features_of
-from muniment.conformance.reference_target import HashTarget, ReferenceTarget
+from muniment.agent_models import AckOutcome, SectionName
+from muniment.conformance.invariant import features_of
+from muniment.conformance.mutants.mutant import Mutant, Plugin, target_of
+from muniment.conformance.mutants.provider import ProvidedEmbedder
 from muniment.conformance.registry import judging
-from muniment.conformance.runner import run
-from muniment.conformance.target import Target
+from muniment.digests import Digest
 from muniment.errors import EmbedderUnavailable, NotFound
-from muniment.models import AuditRecord, MemoryRecord
+from muniment.models import Agent, AuditRecord, MemoryRecord
 from muniment.ports import (
+    Appended,
     Applied,
     Audience,
     AuditDraft,
+    Claim,
+    Claimed,
+    EnvelopeFacts,
+    ExchangeAppend,
     Found,
+    LostEvent,
     MemoryFacts,
     Mutation,
+    NewEvent,
     NewProject,
     Position,
     ProjectFacts,
@@ -33,6 +39,7 @@ from muniment.ports import (
     Restore,
     Revise,
     SearchQuery,
+    SectionsWrite,
     Selector,
     ShareChange,
     Space,
@@ -40,30 +47,7 @@ from muniment.ports import (
     Vector,
     Vectors,
 )
-from muniment.reference import HashEmbedder, ReferenceStorage
-
-SEED = 20_240_229
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken plugin. ``made_for`` is the invariant that it is there to show failing; None for a universal
-    one.
-
-    ``fails`` is the exact set of ids that must not pass on it.
-    """
-
-    name: str
-    breaks: str
-    target: Target
-    fails: frozenset[str]
-    made_for: str | None = None
-
-
-async def killed_by(mutant: Mutant) -> frozenset[str]:
-    """The ids of the invariants that did not pass on a mutant."""
-    report = await run(mutant.target, seed=SEED)
-    return frozenset(one.id for one in report.results if one.outcome not in (Outcome.PASS, Outcome.UNDECLARED))
+from muniment.reference import ReferenceStorage
 
 
 class RefusesAll(ReferenceStorage):
@@ -126,6 +110,53 @@ class DoesNothing(ReferenceStorage):
         """None."""
         return None
 
+    async def register_agent(self, agent: Agent, pods: frozenset[str]) -> None:
+        """As if they had been stored."""
+
+    async def load_envelope(
+        self, agent: Agent, *, sections: Sequence[SectionName] | None = None, exchanges: bool = False
+    ) -> EnvelopeFacts:
+        """One that does not exist."""
+        return EnvelopeFacts(0, 0, None, frozenset(), {}, (), self.clock())
+
+    async def write_sections(self, write: SectionsWrite) -> datetime:
+        """As if they had been stored."""
+        return self.clock()
+
+    async def append_exchange(self, append: ExchangeAppend) -> Appended:
+        """As if each were the first."""
+        return Appended(tuple(1 for _ in append.entries), deduped=False, at=self.clock())
+
+    async def raise_last_seen(self, agent: Agent, revision: int) -> int:
+        """As if it were raised."""
+        return revision
+
+    async def enqueue(self, event: NewEvent) -> datetime:
+        """As if it had been stored."""
+        return self.clock()
+
+    async def claim(self, claim: Claim) -> Claimed:
+        """Nothing waits."""
+        return Claimed((), Digest(0, (), 0, 0))
+
+    async def extend(self, agent: Agent, event_id: str, token: str, lease: timedelta) -> tuple[AckOutcome, datetime]:
+        """As if it were the latest token."""
+        return AckOutcome.ACKNOWLEDGED, self.clock() + lease
+
+    async def ack(self, agent: Agent, event_id: str, token: str) -> AckOutcome:
+        """As if it were the first."""
+        return AckOutcome.ACKNOWLEDGED
+
+    async def dead_events(
+        self, agent: Agent, *, attempts_max: int, after: Position | None, limit: int
+    ) -> Sequence[LostEvent]:
+        """None."""
+        return []
+
+    async def requeue(self, agent: Agent, event_ids: Sequence[str], *, attempts_max: int) -> Sequence[str]:
+        """None was dead."""
+        return []
+
     def _acknowledged(self, version: int) -> Applied:
         now = self.clock()
         return Applied(version, now, now)
@@ -139,9 +170,11 @@ class ForgetsAll(ReferenceStorage):
         data = self.data
         for part in (data.projects, data.memories, data.audit, data.receipts, data.spaces):
             part.clear()
+        data.agents.envelopes.clear()
+        data.agents.events.clear()
 
 
-class EmbedsNothing(HashEmbedder):
+class EmbedsNothing(ProvidedEmbedder):
     """Every text is refused, and so is the question what the embedder is."""
 
     async def space(self) -> Space:
@@ -161,7 +194,7 @@ class EmbedsNothing(HashEmbedder):
         raise EmbedderUnavailable
 
 
-class EmbedsZeros(HashEmbedder):
+class EmbedsZeros(ProvidedEmbedder):
     """Every vector has the right shape, and nothing in it."""
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -173,7 +206,7 @@ class EmbedsZeros(HashEmbedder):
         return np.zeros_like(await super().embed_query(text))
 
 
-class EmbedsNoText(HashEmbedder):
+class EmbedsNoText(ProvidedEmbedder):
     """Every vector is a good one, of a text that is always the same: what was asked is forgotten."""
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -185,22 +218,18 @@ class EmbedsNoText(HashEmbedder):
         return await super().embed_query("forgotten")
 
 
-def _universal(name: str, breaks: str, make: Callable[[], Target]) -> Mutant:
-    """A mutant that must fail everything that its target can be judged by."""
-    target = make()
-    target.name = name
+def _universal(name: str, breaks: str, plugin: Plugin) -> Mutant:
+    """A mutant that must fail everything that it can be judged by."""
+    target = target_of(plugin)
     features = features_of(target)
-    judged = frozenset(one.id for one in judging(target) if one.features <= features)
-    return Mutant(name, breaks, target, judged)
+    return Mutant(name, breaks, plugin, frozenset(one.id for one in judging(target) if one.features <= features))
 
 
 UNIVERSAL: tuple[Mutant, ...] = (
-    _universal("refuse-everything", "every call is refused", lambda: ReferenceTarget(RefusesAll)),
-    _universal("do-nothing", "writes are acknowledged and not stored", lambda: ReferenceTarget(DoesNothing)),
-    _universal("forget-everything", "each call forgets the earlier ones", lambda: ReferenceTarget(ForgetsAll)),
-    _universal("embed-refuse-everything", "every text is refused", lambda: HashTarget(EmbedsNothing)),
-    _universal("embed-do-nothing", "every vector is zero", lambda: HashTarget(EmbedsZeros)),
-    _universal("embed-forget-everything", "every text has one vector", lambda: HashTarget(EmbedsNoText)),
+    _universal("refuse everything", "Every call is refused.", RefusesAll),
+    _universal("do nothing", "Writes are acknowledged and not stored.", DoesNothing),
+    _universal("forget everything", "Each call forgets the earlier ones.", ForgetsAll),
+    _universal("refuse every text", "Every text is refused.", EmbedsNothing),
+    _universal("vectors of zeros", "Every vector is zero.", EmbedsZeros),
+    _universal("one vector for all texts", "Every text has the same vector.", EmbedsNoText),
 )
-
-MUTANTS: tuple[Mutant, ...] = UNIVERSAL

@@ -1,0 +1,51 @@
+"""Deliberately broken plugins, which prove that the suite can fail.
+
+A mutant is a subclass of the reference storage, of the embedder in ``provider`` or of the rules in ``core``. It breaks
+one named seam in a few lines, and declares the exact set of invariants that it must fail. Each module holds those made
+for some invariants of a family and names them ``MUTANTS``; a new module is listed here and nowhere else. ``rehearsal``
+judges all of them.
+"""
+
+from __future__ import annotations
+
+from muniment.conformance.mutants import (
+    access,
+    acknowledgement,
+    commits,
+    digests,
+    embedders,
+    exchanges,
+    names,
+    patches,
+    reads,
+    scope,
+    search,
+    sections,
+    vectors,
+    versions,
+)
+from muniment.conformance.mutants.mutant import Mutant, Mutants, killed_by, outcomes
+from muniment.conformance.mutants.universal import UNIVERSAL
+
+__all__ = ["MADE_FOR_ONE", "MUTANTS", "UNIVERSAL", "Mutant", "killed_by", "outcomes"]
+
+_MODULES: tuple[Mutants, ...] = (
+    versions.MUTANTS,
+    patches.MUTANTS,
+    commits.MUTANTS,
+    reads.MUTANTS,
+    access.MUTANTS,
+    names.MUTANTS,
+    scope.MUTANTS,
+    vectors.MUTANTS,
+    search.MUTANTS,
+    sections.MUTANTS,
+    exchanges.MUTANTS,
+    digests.MUTANTS,
+    acknowledgement.MUTANTS,
+    embedders.MUTANTS,
+)
+
+MADE_FOR_ONE: tuple[Mutant, ...] = tuple(mutant for module in _MODULES for mutant in module)
+"""Each made for one invariant."""
+MUTANTS: tuple[Mutant, ...] = (*UNIVERSAL, *MADE_FOR_ONE)
