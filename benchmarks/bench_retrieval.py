@@ -38,6 +38,7 @@ async def main(folder: Path) -> None:
         storage = plugins.storage(settings.storage, settings)
         embedder = plugins.embedder(settings.embedder, settings)
         async with Engine(storage, embedder, embed_timeout=600, background=False) as engine:
+            await engine.embeddings.space()
             names = await fill(engine, collection.documents)
             found = {query: await legs(engine, text, names) for query, text in collection.queries.items()}
     report(collection, found)

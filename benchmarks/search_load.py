@@ -1,0 +1,148 @@
+"""Fills both shapes of the search benchmark with the same memories, in one shuffled order of arrival, by COPY.
+
+The vectors of the readable memories are kept here, for the exact answers that recall is measured by.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import psycopg
+from estate import Estate, Floats
+from pgvector import Vector
+from pgvector.psycopg import register_vector
+
+from muniment import access, lexical
+
+STRANGERS = 500
+"""How many owners the other memories have."""
+_OURS = """
+CREATE TEMP TABLE text_terms (text integer PRIMARY KEY, length integer, terms text[], frequencies integer[]);
+CREATE TEMP TABLE arrival (number bigint PRIMARY KEY, scope integer, id text, text integer, tags text[]);
+SET synchronous_commit = off;
+SET maintenance_work_mem = '512MB';
+ALTER TABLE posting DROP CONSTRAINT posting_pkey
+"""
+_DERIVED = """
+INSERT INTO search_entry SELECT a.scope, a.number, t.length, '{analyser}', t.terms, t.frequencies
+FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
+INSERT INTO posting SELECT a.number, a.scope, f.frequency, f.term
+FROM arrival a JOIN text_terms t USING (text) CROSS JOIN unnest(t.terms, t.frequencies) AS f (term, frequency);
+INSERT INTO posting SELECT a.number, a.scope, 1, ' ' || t.tag FROM arrival a CROSS JOIN unnest(a.tags) AS t (tag);
+ALTER TABLE posting ADD CONSTRAINT posting_pkey PRIMARY KEY (scope, term, memory) INCLUDE (frequency);
+SELECT setval(pg_get_serial_sequence('memory', 'number'), (SELECT max(number) FROM arrival));
+SELECT setval(pg_get_serial_sequence('scope', 'number'), (SELECT max(number) FROM scope))
+"""
+
+
+@dataclass
+class Memory:
+    """One memory to be."""
+
+    id: str
+    owner: str
+    text: int
+    tags: list[str]
+    vectors: Floats
+
+    @property
+    def whole(self) -> Floats:
+        """One vector for the whole text, as the other shape has it."""
+        mean = self.vectors.mean(axis=0)
+        return (mean / np.linalg.norm(mean)).astype(np.float32)
+
+
+@dataclass
+class Loaded:
+    """What there is, by owner."""
+
+    memories: dict[str, list[Memory]] = field(default_factory=dict[str, list[Memory]])
+
+
+def memories(estate: Estate, owned: dict[str, int], others: int, seed: int) -> list[Memory]:
+    """The memories in their order of arrival."""
+    dice = random.Random(seed)
+    owners = [owner for owner, count in owned.items() for _ in range(count)]
+    owners += [f"stranger{dice.randrange(STRANGERS)}" for _ in range(others)]
+    dice.shuffle(owners)
+    made: list[Memory] = []
+    for owner in owners:
+        text = dice.randrange(len(estate.texts))
+        vectors = estate.vectors(estate.texts[text].topic, 1 + len(made) % 3)
+        made.append(Memory(str(UUID(int=dice.getrandbits(128))), owner, text, estate.tags(), vectors))
+    return made
+
+
+def load_ours(conninfo: str, schema: str, space: int, estate: Estate, made: Sequence[Memory]) -> None:
+    """Fill the plugin's tables, empty until now, and gather statistics."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        register_vector(connection)
+        connection.execute("SELECT set_config('search_path', %s, false)", (f"{schema}, public",))
+        _statements(connection, _OURS)
+        scopes = {owner: number for number, owner in enumerate(sorted({one.owner for one in made}), start=1)}
+        _copy(
+            connection,
+            "scope (number, key)",
+            ["int4", "text"],
+            [(number, access.user_key(owner)) for owner, number in scopes.items()],
+        )
+        texts = [(number, one.terms.length, *_sorted(one.terms)) for number, one in enumerate(estate.texts)]
+        _copy(connection, "text_terms", ["int4", "int4", "text[]", "int4[]"], texts)
+        numbered = list(enumerate(made, start=1))
+        arrivals = [(number, scopes[one.owner], one.id, one.text, one.tags) for number, one in numbered]
+        _copy(connection, "arrival", ["int8", "int4", "text", "int4", "text[]"], arrivals)
+        with connection.cursor().copy(
+            "COPY memory (id, number, scope_number, scope_key, scope, user_name, content, tags, version, "
+            "last_edited_by, created_at, updated_at, deleted, embedded_in) FROM STDIN"
+        ) as copy:
+            for number, one in numbered:
+                content = estate.texts[one.text].content
+                key = access.user_key(one.owner)
+                row = (one.id, number, scopes[one.owner], key, "user", one.owner, content, one.tags)
+                copy.write_row((*row, 1, one.owner, "2024-01-01Z", "2024-01-01Z", False, [space]))
+        _copy(
+            connection,
+            "passage (scope, space, memory, hash, embedding)",
+            ["int4", "int4", "int8", "text", "vector"],
+            [
+                (scopes[one.owner], space, number, f"{part:032x}", Vector(vector))
+                for number, one in numbered
+                for part, vector in enumerate(one.vectors)
+            ],
+        )
+        _statements(connection, _DERIVED.format(analyser=lexical.ANALYSER))
+        for table in ("memory", "search_entry", "posting", "passage", "scope"):
+            connection.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+def load_seed(connection: psycopg.Connection[Any], estate: Estate, made: Sequence[Memory]) -> None:
+    """Fill the other shape's table, and gather statistics."""
+    _copy(
+        connection,
+        "seed_memory (id, user_id, content, tags, embedding)",
+        ["uuid", "text", "text", "text[]", "vector"],
+        [(UUID(one.id), one.owner, estate.texts[one.text].content, one.tags, Vector(one.whole)) for one in made],
+    )
+    connection.execute(b"VACUUM ANALYZE seed_memory")
+
+
+def _sorted(terms: lexical.Terms) -> tuple[list[str], list[int]]:
+    found = sorted(terms.frequencies.items())
+    return [term for term, _ in found], [count for _, count in found]
+
+
+def _statements(connection: psycopg.Connection[Any], texts: str) -> None:
+    for text in texts.split(";"):
+        connection.execute(text.encode())
+
+
+def _copy(connection: psycopg.Connection[Any], table: str, types: list[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    with connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT BINARY)".encode()) as copy:
+        copy.set_types(types)
+        for row in rows:
+            copy.write_row(row)
