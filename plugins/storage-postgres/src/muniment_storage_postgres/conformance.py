@@ -23,6 +23,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from muniment.conformance.target import (
+    AgentFaultPoint,
     FaultPoint,
     NotRun,
     StorageTarget,
@@ -33,9 +34,10 @@ from muniment.conformance.target import (
     Subject,
 )
 from muniment.errors import MunimentError
+from muniment.models import Agent
 from muniment.ports import PluginContext, Storage
-from muniment_storage_postgres import settings, storage
-from muniment_storage_postgres.schema import metadata
+from muniment_storage_postgres import agent_probe, settings, storage
+from muniment_storage_postgres.agent_schema import metadata
 
 _TABLE_OF = {
     FaultPoint.MEMORY: "memory",
@@ -121,6 +123,22 @@ class PostgresTarget(StorageTarget[PostgresSubject]):
         finally:
             async with self._raw(subject.schema) as connection:
                 await connection.execute(b"DROP FUNCTION fail_for_the_suite CASCADE")
+
+    @asynccontextmanager
+    async def fault_agent(self, subject: PostgresSubject, point: AgentFaultPoint, agent: Agent) -> AsyncGenerator[None]:
+        """A trigger that raises for the agent's rows of the point's table."""
+        async with self._raw(subject.schema) as connection:
+            await agent_probe.fail(connection, point, agent)
+        try:
+            yield
+        finally:
+            async with self._raw(subject.schema) as connection:
+                await agent_probe.mend(connection)
+
+    async def age(self, subject: PostgresSubject, seconds: float) -> None:
+        """Change the rows."""
+        async with self._raw(subject.schema) as connection:
+            await agent_probe.age(connection, seconds)
 
     def _new_schema(self) -> str:
         if not self._made:
@@ -212,13 +230,15 @@ def target(url: str | None = None) -> PostgresTarget:
 async def _stored(connection: AsyncConnection[Any]) -> Stored:
     passages = await _rows(
         connection,
-        "SELECT p.scope_key, s.id, p.memory_id, p.hash, p.embedding::real[]::text FROM passage p "
-        "JOIN space s ON s.number = p.space ORDER BY 1, 2, 3, 4",
+        "SELECT o.key, s.id, coalesce(m.id, p.memory::text), p.hash, p.embedding::real[]::text FROM passage p "
+        "JOIN space s ON s.number = p.space JOIN scope o ON o.number = p.scope "
+        "LEFT JOIN memory m ON m.number = p.memory",
     )
     terms = await _rows(
         connection,
-        "SELECT e.scope_key, e.memory_id, t.key, t.value::int FROM search_entry e, jsonb_each_text(e.terms) t "
-        'ORDER BY 1, 2, t.key COLLATE "C"',
+        "SELECT o.key, coalesce(m.id, p.memory::text), p.term, p.frequency FROM posting p "
+        "JOIN scope o ON o.number = p.scope LEFT JOIN memory m ON m.number = p.memory "
+        "WHERE NOT starts_with(p.term, ' ')",
     )
     entries = await _rows(connection, "SELECT id, action, memory_id, project_id FROM audit ORDER BY at, version, id")
     receipts = await _rows(connection, "SELECT count(*) FROM receipt")
@@ -228,6 +248,7 @@ async def _stored(connection: AsyncConnection[Any]) -> Stored:
         audit=tuple(StoredAudit(*row) for row in entries),
         receipts=receipts[0][0],
         rows={table: tuple(sorted(await _texts(connection, table))) for table in _TABLES},
+        agents=await agent_probe.stored(connection),
     )
 
 

@@ -8,6 +8,7 @@ embedded server that was killed is started again. Every error leaves here as one
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
@@ -29,6 +30,8 @@ Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = AsyncConnection[Row]
 Pool: TypeAlias = AsyncConnectionPool[Connection]
 Parameters: TypeAlias = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
 
 _PROMPT = 1.0
 """Seconds to wait for a connection before finding out whether the server is there at all."""
@@ -60,6 +63,7 @@ class Database:
         self._options = options
         self._revive = revive
         self._mending = asyncio.Lock()
+        self._closed = False
         self._vector: TypeInfo | None = None
         self._turns = asyncio.Semaphore(options.pool_size)
         self._pool = self._new_pool()
@@ -71,6 +75,7 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._closed = True
         await self._pool.close()
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -106,11 +111,17 @@ class Database:
 
     async def change(self, statement: str, parameters: Parameters) -> Row | None:
         """Run a writing statement; its first row. Raises psycopg's IntegrityError as it is."""
+        found = await self.changes(statement, parameters)
+        return found[0] if found else None
 
-        async def work(connection: Connection) -> Row | psycopg.IntegrityError | None:
+    async def changes(self, statement: str, parameters: Parameters) -> list[Row]:
+        """Run a writing statement; all its rows. Raises psycopg's IntegrityError as it is."""
+
+        async def work(connection: Connection) -> list[Row] | psycopg.IntegrityError:
             try:
-                cursor = await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
-                return await cursor.fetchone() if cursor.description else None
+                cursor = await sent(connection, statement, parameters)
+                # A description would be built of every column; the row number says as well whether there are rows.
+                return [] if cursor.rownumber is None else await cursor.fetchall()
             except psycopg.IntegrityError as error:
                 return error
 
@@ -138,6 +149,9 @@ class Database:
 
     async def _turn(self) -> None:
         """Wait until the pool can have a free connection, so that a wait in the pool itself means trouble."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
         try:
             async with asyncio.timeout(self._options.busy_timeout):
                 await self._turns.acquire()
@@ -170,6 +184,9 @@ class Database:
         async with self._mending:
             if self._pool is not suspect:
                 return
+            if self._closed:
+                raise refusals.closed()
+            _log.warning("the connection to PostgreSQL (%s) was lost; connecting again", self._place)
             try:
                 if self._revive is not None:
                     self._conninfo = await self._revive()
@@ -177,11 +194,17 @@ class Database:
                 await connection.close()
             except psycopg.Error as error:
                 raise refusals.of_connection(error, self._place) from error
+            if self._closed:
+                raise refusals.closed()
             self._pool = self._new_pool()
             await self._pool.open(wait=False)
         await suspect.close()
 
     def _new_pool(self) -> Pool:
+        pool_log = logging.getLogger("psycopg.pool")
+        if pool_log.level == logging.NOTSET:
+            # It tells of each connection of a server that is away, in several lines; what matters is logged here.
+            pool_log.setLevel(logging.ERROR)
         return AsyncConnectionPool(
             self._conninfo,
             kwargs=self._arguments(),
@@ -218,8 +241,12 @@ class _Lost(Exception):
 
 async def rows(connection: Connection, statement: str, parameters: Parameters) -> list[Row]:
     """All rows of a named statement, on a connection at hand."""
-    cursor = await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
-    return await cursor.fetchall()
+    return await (await sent(connection, statement, parameters)).fetchall()
+
+
+async def sent(connection: Connection, statement: str, parameters: Parameters) -> AsyncCursor[Row]:
+    """A named statement's cursor."""
+    return await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
 
 
 def _is_alive(connection: Connection) -> bool:

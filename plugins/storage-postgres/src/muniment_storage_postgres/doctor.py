@@ -20,5 +20,5 @@ def findings(context: DoctorContext) -> Sequence[Finding]:
     try:
         directories.check_place(configured.directory)
     except ConfigurationError as error:
-        return (Finding(subject, ok=False, detail=error.message, remedy="choose another data directory"),)
+        return (Finding(subject, ok=False, detail=error.message),)
     return (Finding(subject, ok=True, detail="a server may keep its data there"),)

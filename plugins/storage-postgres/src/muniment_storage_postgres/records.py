@@ -142,7 +142,7 @@ def of_claim(claim: ReceiptClaim | None) -> Parameters:
         "claim_principal": claim.principal if claim else None,
         "claim_key": claim.key if claim else None,
         "claim_body": claim.body_hash if claim else None,
-        "claim_memory": claim.memory_id if claim else None,
+        "claim_memory": claim.subject if claim else None,
         "claim_receipt": json.dumps(dict(claim.receipt), ensure_ascii=False) if claim else None,
         "kept": limits.IDEMPOTENCY_KEPT,
     }
@@ -153,7 +153,6 @@ def of_mutation(mutation: Mutation) -> Parameters:
     return {
         "id": mutation.memory_id,
         "editor": mutation.editor,
-        "scope_key": mutation.audit.scope_key,
         **of_audit(mutation.audit),
         **of_claim(mutation.claim),
     }
@@ -163,7 +162,7 @@ def of_placement(placement: Placement) -> Parameters:
     """Where a memory is to live."""
     return {
         "new_scope_key": placement.scope_key,
-        "scope": placement.scope.value,
+        "scope_kind": placement.scope.value,
         "user_name": placement.user,
         "project_id": placement.project_id,
     }
@@ -178,12 +177,13 @@ def of_index(index: Index | None, space: int | None) -> Parameters:
 
 
 def of_terms(analyser: str | None, terms: Terms | None) -> Parameters:
-    """What a memory is found by, or nulls. Frequencies as strings are half as wide in jsonb as numbers."""
-    frequencies = {term: str(count) for term, count in terms.frequencies.items()} if terms else None
+    """What a memory is found by, or nulls. In order, neighbouring postings go to the same pages."""
+    found = sorted(terms.frequencies.items()) if terms else None
     return {
         "analyser": analyser,
         "length": terms.length if terms else None,
-        "terms": None if frequencies is None else json.dumps(frequencies, ensure_ascii=False),
+        "terms": None if found is None else [term for term, _ in found],
+        "frequencies": None if found is None else [count for _, count in found],
     }
 
 

@@ -13,6 +13,9 @@ import psycopg
 
 from muniment.errors import ConfigurationError, Internal, MunimentError, StorageUnavailable
 
+_NO_PASSWORD = "no password"
+"""In the place of a SQLSTATE: libpq gives up before the server answers."""
+
 _OF_STATE: Mapping[str, tuple[type[MunimentError], str]] = {
     "53100": (StorageUnavailable, "has a full disk; free space on its volume, nothing of this write is stored"),
     "53200": (StorageUnavailable, "is out of memory; give it more, or lower pool_size"),
@@ -20,8 +23,8 @@ _OF_STATE: Mapping[str, tuple[type[MunimentError], str]] = {
         StorageUnavailable,
         "has no free connection; raise max_connections on the server or lower pool_size of the storage",
     ),
-    "57P01": (StorageUnavailable, "was shut down by its administrator; start it and try again"),
-    "57P02": (StorageUnavailable, "crashed; it restarts by itself, try again in a moment"),
+    "57P01": (StorageUnavailable, "was shut down, or ended this connection; try again, and start it if it stays away"),
+    "57P02": (StorageUnavailable, "crashed or was killed; try again in a moment, and start it if it stays away"),
     "57P03": (StorageUnavailable, "is starting up or shutting down; try again in a moment"),
     "57014": (StorageUnavailable, "cancelled the statement, by a time limit or an administrator; try again"),
     "55P03": (StorageUnavailable, "could not get a lock in time; try again"),
@@ -36,6 +39,11 @@ _OF_STATE: Mapping[str, tuple[type[MunimentError], str]] = {
         "refuses the user of the storage URL that right; grant it, or use the owner of the schema",
     ),
     "28P01": (ConfigurationError, "refused the password; correct it in the storage URL"),
+    _NO_PASSWORD: (
+        ConfigurationError,
+        "asks for a password and none is given; write postgresql://USER:PASSWORD@HOST/DATABASE as the storage URL, or "
+        "give it by PGPASSWORD or ~/.pgpass",
+    ),
     "28000": (ConfigurationError, "refused the user; correct the storage URL or the server's pg_hba.conf"),
     "3D000": (ConfigurationError, "is not there; create it with createdb, or correct the storage URL"),
     "42P01": (ConfigurationError, "lacks tables of Muniment; run muniment migrate"),
@@ -52,7 +60,7 @@ _OF_CLASS: Mapping[str, tuple[type[MunimentError], str]] = {
 # Errors of a connection attempt carry no SQLSTATE, only the server's English words.
 _OF_WORDS: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "28P01"),
-    ("no password supplied", "28P01"),
+    ("no password supplied", _NO_PASSWORD),
     ("no pg_hba.conf entry", "28000"),
     ("role .* does not exist", "28000"),
     ("authentication failed", "28000"),
@@ -67,7 +75,9 @@ _OF_WORDS: tuple[tuple[str, str], ...] = (
 
 def of_statement(error: psycopg.Error, place: str) -> MunimentError:
     """A statement that failed."""
-    known = _known(error.sqlstate, place)
+    # Of a server whose first process was killed the others end as if it had been shut down.
+    killed = error.sqlstate == "57P01" and "postmaster exit" in str(error)
+    known = _known("57P02" if killed else error.sqlstate, place)
     if known is not None:
         return known
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not error.sqlstate:

@@ -1,9 +1,10 @@
 """The tables, as SQLAlchemy sees them; how a database gets them is the migrations'.
 
-The memory's row has no vectors and is keyed by id. What a search reads lives in two narrow side tables,
-hash-partitioned by scope key, so that a search touches one owner's partition and a move replaces the side rows:
-``passage`` for meaning, ``search_entry`` for words and tags. The ``vector`` column has no dimension, so any number of
-spaces share it. Names of people, groups and things compare by code point (collation C), so orders are Python's.
+The memory's row has no vectors and is keyed by id. What a search reads lives in three narrow side tables,
+hash-partitioned by scope, so that a search touches one owner's partition and a move replaces the side rows:
+``passage`` for meaning, ``search_entry`` and ``posting`` for words and tags. They name scopes and memories by numbers,
+which never leave this plugin. The ``vector`` column has no dimension, so any number of spaces share it. Names of
+people, groups and things compare by code point (collation C), so orders are Python's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -31,10 +33,10 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 VERSION_TABLE = "muniment_schema"
 """Where Alembic notes the revision."""
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every revision that this distribution knows, oldest first; a test compares it with the migrations."""
-SIDE_TABLES = ("passage", "search_entry")
-"""The tables that are partitioned by scope key."""
+SIDE_TABLES = ("passage", "search_entry", "posting")
+"""The tables that are partitioned by scope."""
 
 metadata = MetaData()
 
@@ -45,6 +47,10 @@ def _text(name: str, *, nullable: bool = False) -> Column[str]:
 
 def _integer(name: str) -> Column[int]:
     return Column(name, Integer, nullable=False)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
 
 
 def _moment(name: str) -> Column[Any]:
@@ -82,10 +88,22 @@ share = Table(
     Index("share_group", "group_name", "project_id"),
 )
 
+scope = Table(
+    "scope",
+    metadata,
+    Column("number", Integer, Identity(always=True), nullable=False),
+    _text("key"),
+    PrimaryKeyConstraint("number", name="scope_pkey"),
+    UniqueConstraint("key", name="scope_key"),
+)
+"""The number of every scope key that has had a memory; a scope keeps its number for ever."""
+
 memory = Table(
     "memory",
     metadata,
     _text("id"),
+    Column("number", BigInteger, Identity(always=True), nullable=False),
+    _integer("scope_number"),
     _text("scope_key"),
     _text("scope"),
     _text("user_name", nullable=True),
@@ -99,6 +117,7 @@ memory = Table(
     Column("deleted", Boolean, nullable=False),
     Column("embedded_in", ARRAY(Integer), nullable=False),
     PrimaryKeyConstraint("id", name="memory_pkey"),
+    UniqueConstraint("number", name="memory_number"),
     ForeignKeyConstraint(["project_id"], ["project.id"], name="memory_project"),
     CheckConstraint(
         "CASE scope WHEN 'user' THEN user_name IS NOT NULL AND project_id IS NULL "
@@ -106,34 +125,47 @@ memory = Table(
         name="memory_scope",
     ),
     Index("memory_page", "scope_key", "deleted", text("created_at DESC"), "id"),
+    Index("memory_embedded", "embedded_in", postgresql_where=text("NOT deleted")),
 )
 """``embedded_in`` holds the numbers of the spaces in which the passages are complete."""
 
 search_entry = Table(
     "search_entry",
     metadata,
-    _text("scope_key"),
-    _text("memory_id"),
-    _text("analyser"),
+    _integer("scope"),
+    _number("memory"),
     _integer("length"),
-    Column("terms", JSONB, nullable=False),
-    _texts("tags"),
-    PrimaryKeyConstraint("scope_key", "memory_id", name="search_entry_pkey"),
+    _text("analyser"),
+    _texts("terms"),
+    Column("frequencies", ARRAY(Integer), nullable=False),
+    PrimaryKeyConstraint("scope", "memory", name="search_entry_pkey", postgresql_include=["length"]),
     Index("search_entry_analyser", "analyser"),
-    postgresql_partition_by="HASH (scope_key)",
+    postgresql_partition_by="HASH (scope)",
 )
-"""A live memory as words and tags see it; ``terms`` maps each term to its frequency."""
+"""A live memory as a search counts it; ``terms`` and ``frequencies`` say which of its postings an edit takes away."""
+
+posting = Table(
+    "posting",
+    metadata,
+    _number("memory"),
+    _integer("scope"),
+    _integer("frequency"),
+    _text("term"),
+    PrimaryKeyConstraint("scope", "term", "memory", name="posting_pkey", postgresql_include=["frequency"]),
+    postgresql_partition_by="HASH (scope)",
+)
+"""How often a memory holds a term; a tag is kept behind a space, which no term holds."""
 
 passage = Table(
     "passage",
     metadata,
-    _text("scope_key"),
+    _integer("scope"),
     _integer("space"),
-    _text("memory_id"),
+    _number("memory"),
     _text("hash"),
     Column("embedding", VECTOR(), nullable=False),
-    PrimaryKeyConstraint("scope_key", "space", "memory_id", "hash", name="passage_pkey"),
-    postgresql_partition_by="HASH (scope_key)",
+    PrimaryKeyConstraint("scope", "space", "memory", "hash", name="passage_pkey"),
+    postgresql_partition_by="HASH (scope)",
 )
 
 space = Table(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import AsyncConnection
 
-from muniment.errors import ConfigurationError
+from muniment.errors import ConfigurationError, MunimentError
 from muniment_storage_postgres import refusals, settings
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.schema import VERSION_TABLE
@@ -54,8 +56,21 @@ class Server:
         if self._configured.directory is None:
             return self._configured.url or ""
         if self._conninfo is None:
-            self._conninfo = await asyncio.to_thread(self._embedded().start)
+            self._conninfo = await self._started()
         return self._conninfo
+
+    async def _started(self) -> str:
+        given_up = threading.Event()
+        starting = asyncio.ensure_future(asyncio.to_thread(self._embedded().start, given_up))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            given_up.set()
+            # The thread goes on, and a server that nobody knows of would be left running.
+            with suppress(MunimentError):
+                self._conninfo = await starting
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Leave an embedded server; the last process that leaves stops it."""

@@ -7,18 +7,24 @@ database.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from muniment.config import nearest
 from muniment.errors import ConfigurationError
 from muniment.ports import PluginContext
 
 PLUGIN = "storage-postgres"
+
+_TABLE = f"[plugins.{PLUGIN}]"
+_IN_URL = "the storage URL"
 
 
 class Options(BaseModel):
@@ -51,12 +57,13 @@ class Settings(BaseModel):
 
 def parse(context: PluginContext) -> Settings:
     """The settings of a configured value. Raises ConfigurationError, naming the setting and never a password."""
+    _refuse_unknown(context.options, _TABLE, _names())
     scheme, _, rest = context.spec.partition(":")
     if scheme == "embedded":
         directory = Path(rest).expanduser() if rest else context.data_dir / "postgres"
-        return Settings(directory=directory.absolute(), options=_options(dict(context.options)))
+        return Settings(directory=directory.absolute(), options=_options(context.options, {}))
     url, from_query = _split(context.spec)
-    return Settings(url=url, options=_options({**context.options, **from_query}))
+    return Settings(url=url, options=_options(context.options, from_query))
 
 
 def place(url: str) -> str:
@@ -74,34 +81,63 @@ def _split(spec: str) -> tuple[str, dict[str, Any]]:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         if "," not in parts.netloc:
             _ = parts.port
-    except ValueError as error:
-        raise _malformed() from error
-    ours = {field.alias or name for name, field in Options.model_fields.items()} - {"connect_timeout"}
+    except ValueError:
+        raise _malformed() from None
+    libpq = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+    ours = _names() - {"connect_timeout"}
+    if _is_torn(parts, all(key in ours | libpq for key, _ in query)):
+        raise _malformed()
+    _refuse_unknown((key for key, _ in query), _IN_URL, ours, libpq)
     rest = urlencode([(key, value) for key, value in query if key not in ours], safe="/", quote_via=quote)
     url = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     try:
         known = conninfo_to_dict(url)
-    except ProgrammingError as error:
-        raise _malformed() from error
+    except ProgrammingError:
+        raise _malformed() from None
     options: dict[str, Any] = {key: value for key, value in query if key in ours}
     if known.get("connect_timeout"):
         options["connect_timeout"] = known["connect_timeout"]
     return url, options
 
 
+def _is_torn(parts: SplitResult, known: bool) -> bool:
+    """Whether the URL looks as if a special character of the password had ended it, so that what follows would be taken
+    for a host, a database or an option, and shown as one. ``known``: the query has only names of options."""
+    if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path:
+        return True
+    return "@" in parts.query and (not known or not (parts.path or "@" in parts.netloc))
+
+
 def _malformed() -> ConfigurationError:
     return ConfigurationError(
         "storage: the PostgreSQL URL cannot be understood; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
-        "%-escapes for special characters in the password, and only libpq's parameters after the question mark."
+        "special characters in the password %-escaped (@ as %40, / as %2F, : as %3A, # as %23, ? as %3F, % as %25), "
+        "and only parameters of libpq and of Muniment after the question mark."
     )
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _names() -> set[str]:
+    return {field.alias or name for name, field in Options.model_fields.items()}
+
+
+def _refuse_unknown(given: Iterable[str], place: str, known: set[str], others: Iterable[str] = ()) -> None:
+    """Raises ConfigurationError for a name that is neither among ``known`` nor ``others``, which are not listed."""
+    for name in given:
+        if name not in known and name not in (others := set(others)):
+            meant = nearest(name, known | others)
+            raise ConfigurationError(
+                f"{name}, set in {place}, is no option of the storage; "
+                f"{meant if meant.startswith('did you mean') else nearest(name, known)}"
+            )
+
+
+def _options(from_table: Mapping[str, Any], from_url: Mapping[str, Any]) -> Options:
     try:
-        return Options.model_validate(given)
+        return Options.model_validate({**from_table, **from_url})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
+        place = _IN_URL if name in from_url else _TABLE
         raise ConfigurationError(
-            f"[plugins.{PLUGIN}] {name}: {first['msg'].lower()}; correct this option of the storage."
-        ) from error
+            f"{name}, set in {place}: {first['msg'][:1].lower()}{first['msg'][1:]}; correct this option of the storage."
+        ) from None

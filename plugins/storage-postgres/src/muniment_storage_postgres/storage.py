@@ -39,8 +39,12 @@ from muniment.ports import (
     Vectors,
 )
 from muniment_storage_postgres import migrate, mutations, records, search, settings
+from muniment_storage_postgres.agents import PostgresAgents
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.server import Server
+
+_KNOWN_SCOPES = 10_000
+"""Numbers of scopes that are kept in mind."""
 
 
 def create(context: PluginContext) -> PostgresStorage:
@@ -48,7 +52,7 @@ def create(context: PluginContext) -> PostgresStorage:
     return PostgresStorage(Server(settings.parse(context)))
 
 
-class PostgresStorage:
+class PostgresStorage(PostgresAgents):
     """Keeps everything in one PostgreSQL database."""
 
     def __init__(self, server: Server) -> None:
@@ -56,6 +60,7 @@ class PostgresStorage:
         self._opened: Database | None = None
         self._revision: str | None = None
         self._spaces: dict[str, int] = {}
+        self._scopes: dict[str, int] = {}
 
     # ------------------------------------------------------------ life
 
@@ -217,7 +222,8 @@ class PostgresStorage:
         space = None
         if isinstance(mutation, (Create, Revise, Restore)) and mutation.index and mutation.index.passages:
             space = await self._registered(mutation.index.passages.space)
-        return await mutations.apply(self._database, mutation, space)
+        scope = None if isinstance(mutation, Create) else await self._scope(mutation.audit.scope_key)
+        return await mutations.apply(self._database, mutation, space=space, scope=scope)
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
         """The receipt kept for this key."""
@@ -250,7 +256,9 @@ class PostgresStorage:
 
     async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
         """Live memories whose passages in the space are not complete."""
-        found = await self._database.rows("unembedded", {"space": await self._number(space), "limit": limit})
+        number = await self._number(space)
+        statement = "unembedded_anywhere" if number is None else "unembedded"
+        found = await self._database.rows(statement, {"space": number, "limit": limit})
         return [Unembedded(row[0], row[1], row[2], frozenset(row[3])) for row in found]
 
     async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
@@ -282,6 +290,17 @@ class PostgresStorage:
                 return None
             self._spaces[space] = row[0]
         return self._spaces[space]
+
+    async def _scope(self, key: str) -> int | None:
+        """A scope's number, which never changes; None for one that has had no memory."""
+        if key not in self._scopes:
+            row = await self._database.row("scope_number", {"scope_key": key})
+            if row is None:
+                return None
+            if len(self._scopes) >= _KNOWN_SCOPES:
+                self._scopes.clear()
+            self._scopes[key] = row[0]
+        return self._scopes[key]
 
     async def _registered(self, space: str) -> int:
         number = await self._number(space)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from alembic import context
 
-from muniment_storage_postgres.schema import VERSION_TABLE, metadata
+from muniment_storage_postgres import agent_schema
+from muniment_storage_postgres.schema import VERSION_TABLE
 
 context.configure(
-    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
+    connection=context.config.attributes["connection"],
+    target_metadata=agent_schema.metadata,
+    version_table=VERSION_TABLE,
 )
 with context.begin_transaction():
     context.run_migrations()

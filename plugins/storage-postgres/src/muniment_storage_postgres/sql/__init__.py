@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-_FILES = ("background", "memories", "mutations", "projects", "search")
+_FILES = ("agents", "background", "events", "memories", "mutations", "projects", "search")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
 

@@ -16,52 +16,83 @@ ON CONFLICT (id) DO NOTHING
 SELECT s.probes FROM space s WHERE s.id = %(space_id)s::text
 
 -- name: unembedded
+-- Two ranges instead of an inequality, so that the index on embedded_in leaves out the many that are complete in this
+-- space alone.
+WITH waiting AS MATERIALIZED (
+    SELECT m.id FROM memory m
+    WHERE NOT m.deleted AND (m.embedded_in < ARRAY[%(space)s::int] OR m.embedded_in > ARRAY[%(space)s::int])
+        AND (%(space)s::int = ANY(m.embedded_in)) IS NOT TRUE
+    LIMIT %(limit)s::int
+)
 SELECT
     m.id, m.version, m.content,
     ARRAY(
         SELECT p.hash FROM passage p
-        WHERE p.scope_key = m.scope_key AND p.space = %(space)s::int AND p.memory_id = m.id
+        WHERE p.scope = m.scope_number AND p.space = %(space)s::int AND p.memory = m.number
     )
-FROM memory m
-WHERE NOT m.deleted AND (%(space)s::int = ANY(m.embedded_in)) IS NOT TRUE
-ORDER BY m.id
-LIMIT %(limit)s::int
+FROM waiting w JOIN memory m ON m.id = w.id
+
+-- name: unembedded_anywhere
+-- Of a space that is not registered: every live memory waits.
+SELECT m.id, m.version, m.content, '{}'::text[] FROM memory m WHERE NOT m.deleted LIMIT %(limit)s::int
 
 -- name: store_passages
 -- The memory's row is updated in any case: its lock and its new row version are what a concurrent mutation sees.
 WITH changed AS (
     UPDATE memory m SET embedded_in = array_remove(m.embedded_in, %(space)s::int) || %(embedded_in)s::int[]
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-    RETURNING m.id, m.scope_key
+    RETURNING m.number, m.scope_number
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope_key = c.scope_key AND p.space = %(space)s::int AND p.memory_id = c.id
+    WHERE p.scope = c.scope_number AND p.space = %(space)s::int AND p.memory = c.number
         AND p.hash <> ALL(%(hashes)s::text[])
 ), added AS (
-    INSERT INTO passage (scope_key, space, memory_id, hash, embedding)
-    SELECT c.scope_key, %(space)s::int, c.id, v.hash, v.embedding
+    INSERT INTO passage (scope, space, memory, hash, embedding)
+    SELECT c.scope_number, %(space)s::int, c.number, v.hash, v.embedding
     FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
-    ON CONFLICT (scope_key, space, memory_id, hash) DO UPDATE SET embedding = excluded.embedding
+    ON CONFLICT (scope, space, memory, hash) DO UPDATE SET embedding = excluded.embedding
 )
 SELECT count(*) FROM changed
 
 -- name: outdated_terms
 -- Two ranges instead of an inequality, so that the index on analyser answers.
-SELECT m.id, m.version, m.content
-FROM search_entry e JOIN memory m ON m.id = e.memory_id
-WHERE (e.analyser < %(analyser)s::text OR e.analyser > %(analyser)s::text) AND NOT m.deleted
-ORDER BY m.id
-LIMIT %(limit)s::int
+WITH outdated AS MATERIALIZED (
+    SELECT e.memory FROM search_entry e
+    WHERE e.analyser < %(analyser)s::text OR e.analyser > %(analyser)s::text
+    LIMIT %(limit)s::int
+)
+SELECT m.id, m.version, m.content FROM outdated o JOIN memory m ON m.number = o.memory WHERE NOT m.deleted
 
 -- name: store_terms
 WITH changed AS (
     UPDATE memory m SET embedded_in = m.embedded_in
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-    RETURNING m.id, m.scope_key, m.tags
+    RETURNING m.number, m.scope_number
+), old AS MATERIALIZED (
+    SELECT t.term, t.frequency
+    FROM changed c JOIN search_entry e ON e.scope = c.scope_number AND e.memory = c.number
+    CROSS JOIN unnest(e.terms, e.frequencies) AS t (term, frequency)
+), new AS MATERIALIZED (
+    SELECT t.term, t.frequency FROM unnest(%(terms)s::text[], %(frequencies)s::int[]) AS t (term, frequency)
 ), entered AS (
-    INSERT INTO search_entry (scope_key, memory_id, analyser, length, terms, tags)
-    SELECT c.scope_key, c.id, %(analyser)s, %(length)s, %(terms)s::jsonb, c.tags FROM changed c
-    ON CONFLICT (scope_key, memory_id) DO UPDATE SET
-        analyser = excluded.analyser, length = excluded.length, terms = excluded.terms
+    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
+    SELECT
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+    FROM changed c
+    ON CONFLICT (scope, memory) DO UPDATE SET
+        length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,
+        frequencies = excluded.frequencies
+), unposted AS (
+    DELETE FROM posting p USING changed c
+    WHERE p.scope = c.scope_number AND p.memory = c.number
+        AND p.term = ANY(ARRAY(SELECT o.term FROM old o EXCEPT SELECT n.term FROM new n))
+), posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, f.frequency, f.term
+    FROM changed c CROSS JOIN (
+        SELECT n.term, n.frequency FROM new n EXCEPT SELECT o.term, o.frequency FROM old o
+    ) f
+    ORDER BY f.term
+    ON CONFLICT (scope, term, memory) DO UPDATE SET frequency = excluded.frequency
 )
 SELECT count(*) FROM changed

@@ -38,7 +38,7 @@ SELECT
 -- include: facts_of_memory
     ARRAY(
         SELECT v.hash FROM passage v
-        WHERE v.scope_key = m.scope_key AND v.space = %(space)s::int AND v.memory_id = m.id
+        WHERE v.scope = m.scope_number AND v.space = %(space)s::int AND v.memory = m.number
     ),
     coalesce(%(space)s::int = ANY(m.embedded_in), false)
 FROM memory m LEFT JOIN project p ON p.id = m.project_id

@@ -39,31 +39,83 @@
 )
 SELECT c.version, c.created_at, c.updated_at FROM changed c
 
--- name: create
-WITH changed AS (
-    INSERT INTO memory (
-        id, scope_key, scope, user_name, project_id, content, tags, version, last_edited_by, created_at, updated_at,
-        deleted, embedded_in
-    )
-    VALUES (
-        %(id)s, %(new_scope_key)s, %(scope)s, %(user_name)s, %(project_id)s, %(content)s, %(tags)s::text[], 1,
-        %(editor)s, now(), now(), false, %(embedded_in)s::int[]
-    )
-    RETURNING id, version, created_at, updated_at
-), entered AS (
-    INSERT INTO search_entry (scope_key, memory_id, analyser, length, terms, tags)
-    SELECT %(new_scope_key)s, c.id, %(analyser)s, %(length)s, %(terms)s::jsonb, %(tags)s::text[] FROM changed c
-), added AS (
-    INSERT INTO passage (scope_key, space, memory_id, hash, embedding)
-    SELECT %(new_scope_key)s, %(space)s::int, c.id, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+-- name: place
+-- The number of the scope that a memory is put into; a scope that has had no memory gets one.
+scoped AS (
+    INSERT INTO scope (key)
+    SELECT %(new_scope_key)s WHERE NOT EXISTS (SELECT FROM scope s WHERE s.key = %(new_scope_key)s::text)
+    ON CONFLICT (key) DO UPDATE SET key = excluded.key
+    RETURNING number
+), place AS MATERIALIZED (
+    SELECT s.number FROM scope s WHERE s.key = %(new_scope_key)s::text
+    UNION ALL
+    SELECT s.number FROM scoped s
 )
+
+-- name: old_postings
+-- What the memory is found by until now: its terms, and its tags behind a space, which no term holds.
+, old AS MATERIALIZED (
+    SELECT t.term, t.frequency
+    FROM changed c JOIN search_entry e ON e.scope = %(scope)s::int AND e.memory = c.number
+    CROSS JOIN unnest(e.terms, e.frequencies) AS t (term, frequency)
+    UNION ALL
+    SELECT DISTINCT ' ' || t.tag, 1 FROM seen s CROSS JOIN unnest(s.tags) AS t (tag)
+)
+
+-- name: new_postings
+, new AS MATERIALIZED (
+    SELECT t.term, t.frequency FROM unnest(%(terms)s::text[], %(frequencies)s::int[]) AS t (term, frequency)
+    UNION ALL
+    SELECT DISTINCT ' ' || t.tag, 1 FROM changed c CROSS JOIN unnest(c.tags) AS t (tag)
+)
+
+-- name: unposted
+, unposted AS (
+    DELETE FROM posting p
+    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
+        AND p.term = ANY(ARRAY(SELECT o.term FROM old o EXCEPT SELECT n.term FROM new n))
+)
+
+-- name: added_passages
+, added AS (
+    INSERT INTO passage (scope, space, memory, hash, embedding)
+    SELECT c.scope_number, %(space)s::int, c.number, v.hash, v.embedding
+    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+    ON CONFLICT (scope, space, memory, hash) DO UPDATE SET embedding = excluded.embedding
+)
+
+-- name: create
+WITH
+-- include: place
+, changed AS (
+    INSERT INTO memory (
+        id, scope_number, scope_key, scope, user_name, project_id, content, tags, version, last_edited_by, created_at,
+        updated_at, deleted, embedded_in
+    )
+    SELECT
+        %(id)s, p.number, %(new_scope_key)s, %(scope_kind)s, %(user_name)s, %(project_id)s, %(content)s,
+        %(tags)s::text[], 1, %(editor)s, now(), now(), false, %(embedded_in)s::int[]
+    FROM place p
+    RETURNING number, scope_number, version, created_at, updated_at, tags
+), entered AS (
+    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
+    SELECT
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+    FROM changed c
+)
+-- include: new_postings
+, posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, n.frequency, n.term FROM changed c CROSS JOIN new n
+    ORDER BY n.term
+)
+-- include: added_passages
 -- include: trail
 
 -- name: edit
 -- New content, perhaps new tags, in the same scope.
 WITH seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
         content = %(content)s,
@@ -74,51 +126,75 @@ WITH seen AS MATERIALIZED (
         embedded_in = %(embedded_in)s::int[]
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_key = %(scope_key)s::text AND m.xmin = seen.row_version
-    RETURNING m.id, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
 ), entered AS (
-    INSERT INTO search_entry (scope_key, memory_id, analyser, length, terms, tags)
-    SELECT %(scope_key)s, c.id, %(analyser)s, %(length)s, %(terms)s::jsonb, c.tags FROM changed c
-    ON CONFLICT (scope_key, memory_id) DO UPDATE SET
-        analyser = excluded.analyser, length = excluded.length, terms = excluded.terms, tags = excluded.tags
+    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
+    SELECT
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+    FROM changed c
+    ON CONFLICT (scope, memory) DO UPDATE SET
+        length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,
+        frequencies = excluded.frequencies
+)
+-- include: old_postings
+-- include: new_postings
+-- include: unposted
+, posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, f.frequency, f.term
+    FROM changed c CROSS JOIN (
+        SELECT n.term, n.frequency FROM new n EXCEPT SELECT o.term, o.frequency FROM old o
+    ) f
+    ORDER BY f.term
+    ON CONFLICT (scope, term, memory) DO UPDATE SET frequency = excluded.frequency
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope_key = %(scope_key)s::text AND p.memory_id = %(id)s::text
+    WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND (p.space = %(space)s::int AND p.hash = ANY(%(hashes)s::text[])) IS NOT TRUE
-), added AS (
-    INSERT INTO passage (scope_key, space, memory_id, hash, embedding)
-    SELECT %(scope_key)s, %(space)s::int, c.id, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
-    ON CONFLICT (scope_key, space, memory_id, hash) DO UPDATE SET embedding = excluded.embedding
 )
+-- include: added_passages
 -- include: trail
 
 -- name: label
 -- New tags, nothing else.
-WITH changed AS (
+WITH seen AS MATERIALIZED (
+    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+), changed AS (
     UPDATE memory m SET
         tags = coalesce(%(tags)s::text[], m.tags),
         version = m.version + 1,
         last_edited_by = %(editor)s,
         updated_at = greatest(now(), m.updated_at)
+    FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_key = %(scope_key)s::text
-    RETURNING m.id, m.version, m.created_at, m.updated_at, m.tags
-), entered AS (
-    UPDATE search_entry e SET tags = c.tags FROM changed c
-    WHERE e.scope_key = %(scope_key)s::text AND e.memory_id = %(id)s::text
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+), old AS MATERIALIZED (
+    SELECT ' ' || t.tag AS term FROM seen s CROSS JOIN unnest(s.tags) AS t (tag)
+), new AS MATERIALIZED (
+    SELECT ' ' || t.tag AS term FROM changed c CROSS JOIN unnest(c.tags) AS t (tag)
+)
+-- include: unposted
+, posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, 1, f.term
+    FROM changed c CROSS JOIN (SELECT n.term FROM new n EXCEPT SELECT o.term FROM old o) f
 )
 -- include: trail
 
 -- name: move
 -- Another scope, perhaps with new content and tags; terms and passages go along.
 WITH seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
-), changed AS (
+    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+),
+-- include: place
+, changed AS (
     UPDATE memory m SET
+        scope_number = place.number,
         scope_key = %(new_scope_key)s,
-        scope = %(scope)s,
+        scope = %(scope_kind)s,
         user_name = %(user_name)s,
         project_id = %(project_id)s,
         content = coalesce(%(content)s::text, m.content),
@@ -127,40 +203,53 @@ WITH seen AS MATERIALIZED (
         last_edited_by = %(editor)s,
         updated_at = greatest(now(), m.updated_at),
         embedded_in = CASE WHEN %(content)s::text IS NULL THEN m.embedded_in ELSE %(embedded_in)s::int[] END
-    FROM seen
+    FROM seen CROSS JOIN place
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_key = %(scope_key)s::text AND m.xmin = seen.row_version
-    RETURNING m.id, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
 ), entered AS (
     UPDATE search_entry e SET
-        scope_key = %(new_scope_key)s,
-        tags = c.tags,
-        analyser = coalesce(%(analyser)s::text, e.analyser),
+        scope = c.scope_number,
         length = coalesce(%(length)s::int, e.length),
-        terms = coalesce(%(terms)s::jsonb, e.terms)
+        analyser = coalesce(%(analyser)s::text, e.analyser),
+        terms = coalesce(%(terms)s::text[], e.terms),
+        frequencies = coalesce(%(frequencies)s::int[], e.frequencies)
     FROM changed c
-    WHERE e.scope_key = %(scope_key)s::text AND e.memory_id = %(id)s::text
+    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+)
+-- include: old_postings
+-- include: new_postings
+, unposted AS (
+    DELETE FROM posting p
+    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
+        AND p.term = ANY(ARRAY(SELECT o.term FROM old o))
+), posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, f.frequency, f.term
+    FROM changed c CROSS JOIN (
+        SELECT n.term, n.frequency FROM new n
+        UNION ALL
+        SELECT o.term, o.frequency FROM old o WHERE %(terms)s::text[] IS NULL AND NOT starts_with(o.term, ' ')
+    ) f
+    ORDER BY f.term
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope_key = %(scope_key)s::text AND p.memory_id = %(id)s::text
+    WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND %(content)s::text IS NOT NULL
         AND (p.space = %(space)s::int AND p.hash = ANY(%(kept_hashes)s::text[])) IS NOT TRUE
 ), moved AS (
-    UPDATE passage p SET scope_key = %(new_scope_key)s FROM changed c
-    WHERE p.scope_key = %(scope_key)s::text AND p.memory_id = %(id)s::text
+    UPDATE passage p SET scope = c.scope_number FROM changed c
+    WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND (%(content)s::text IS NULL OR (p.space = %(space)s::int AND p.hash = ANY(%(kept_hashes)s::text[])))
-), added AS (
-    INSERT INTO passage (scope_key, space, memory_id, hash, embedding)
-    SELECT %(new_scope_key)s, %(space)s::int, c.id, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
 )
+-- include: added_passages
 -- include: trail
 
 -- name: remove
 WITH seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
         deleted = true,
@@ -170,14 +259,19 @@ WITH seen AS MATERIALIZED (
         embedded_in = '{}'
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_key = %(scope_key)s::text AND m.xmin = seen.row_version
-    RETURNING m.id, m.version, m.created_at, m.updated_at
-), entered AS (
-    DELETE FROM search_entry e USING changed c
-    WHERE e.scope_key = %(scope_key)s::text AND e.memory_id = %(id)s::text
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+)
+-- include: old_postings
+, entered AS (
+    DELETE FROM search_entry e USING changed c WHERE e.scope = %(scope)s::int AND e.memory = c.number
+), unposted AS (
+    DELETE FROM posting p
+    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
+        AND p.term = ANY(ARRAY(SELECT o.term FROM old o))
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope_key = %(scope_key)s::text AND p.memory_id = %(id)s::text
+    WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
 )
 -- include: trail
@@ -192,25 +286,33 @@ WITH changed AS (
         updated_at = greatest(now(), m.updated_at),
         embedded_in = %(embedded_in)s::int[]
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND m.deleted
-        AND m.scope_key = %(scope_key)s::text
-    RETURNING m.id, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
 ), entered AS (
-    INSERT INTO search_entry (scope_key, memory_id, analyser, length, terms, tags)
-    SELECT %(scope_key)s, c.id, %(analyser)s, %(length)s, %(terms)s::jsonb, c.tags FROM changed c
-), added AS (
-    INSERT INTO passage (scope_key, space, memory_id, hash, embedding)
-    SELECT %(scope_key)s, %(space)s::int, c.id, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
+    SELECT
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+    FROM changed c
 )
+-- include: new_postings
+, posted AS (
+    INSERT INTO posting (memory, scope, frequency, term)
+    SELECT c.number, c.scope_number, n.frequency, n.term FROM changed c CROSS JOIN new n
+    ORDER BY n.term
+)
+-- include: added_passages
 -- include: trail
 
 -- name: standing
 -- Why a mutation changed nothing: the memory as it is now, and whether the claim's key is taken.
 SELECT
-    m.version, m.deleted, m.scope_key,
+    m.version, m.deleted, m.scope_number,
     EXISTS (
         SELECT FROM receipt r
         WHERE r.principal = %(claim_principal)s::text AND r.key = %(claim_key)s::text
             AND r.at > now() - %(kept)s::interval
     )
 FROM (VALUES (1)) AS one LEFT JOIN memory m ON m.id = %(id)s::text
+
+-- name: scope_number
+SELECT s.number FROM scope s WHERE s.key = %(scope_key)s::text

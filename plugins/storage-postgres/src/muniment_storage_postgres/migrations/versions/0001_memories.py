@@ -28,8 +28,15 @@ CREATE TABLE share (
 );
 CREATE INDEX share_group ON share (group_name, project_id);
 
+CREATE TABLE scope (
+    number integer GENERATED ALWAYS AS IDENTITY CONSTRAINT scope_pkey PRIMARY KEY,
+    key text COLLATE "C" NOT NULL CONSTRAINT scope_key UNIQUE
+);
+
 CREATE TABLE memory (
     id text COLLATE "C" CONSTRAINT memory_pkey PRIMARY KEY,
+    number bigint GENERATED ALWAYS AS IDENTITY NOT NULL CONSTRAINT memory_number UNIQUE,
+    scope_number integer NOT NULL,
     scope_key text COLLATE "C" NOT NULL,
     scope text COLLATE "C" NOT NULL,
     user_name text COLLATE "C",
@@ -51,27 +58,35 @@ CREATE TABLE memory (
     )
 ) WITH (fillfactor = 85);
 CREATE INDEX memory_page ON memory (scope_key, deleted, created_at DESC, id);
+CREATE INDEX memory_embedded ON memory (embedded_in) WHERE NOT deleted;
 
 CREATE TABLE search_entry (
-    scope_key text COLLATE "C" NOT NULL,
-    memory_id text COLLATE "C" NOT NULL,
-    analyser text COLLATE "C" NOT NULL,
+    scope integer NOT NULL,
+    memory bigint NOT NULL,
     length integer NOT NULL,
-    terms jsonb NOT NULL,
-    tags text[] COLLATE "C" NOT NULL,
-    CONSTRAINT search_entry_pkey PRIMARY KEY (scope_key, memory_id)
-) PARTITION BY HASH (scope_key);
-ALTER TABLE search_entry ALTER COLUMN terms SET STORAGE EXTERNAL;
+    analyser text COLLATE "C" NOT NULL,
+    terms text[] COLLATE "C" NOT NULL,
+    frequencies integer[] NOT NULL,
+    CONSTRAINT search_entry_pkey PRIMARY KEY (scope, memory) INCLUDE (length)
+) PARTITION BY HASH (scope);
 CREATE INDEX search_entry_analyser ON search_entry (analyser);
 
+CREATE TABLE posting (
+    memory bigint NOT NULL,
+    scope integer NOT NULL,
+    frequency integer NOT NULL,
+    term text COLLATE "C" NOT NULL,
+    CONSTRAINT posting_pkey PRIMARY KEY (scope, term, memory) INCLUDE (frequency)
+) PARTITION BY HASH (scope);
+
 CREATE TABLE passage (
-    scope_key text COLLATE "C" NOT NULL,
+    scope integer NOT NULL,
     space integer NOT NULL,
-    memory_id text COLLATE "C" NOT NULL,
+    memory bigint NOT NULL,
     hash text COLLATE "C" NOT NULL,
     embedding vector NOT NULL,
-    CONSTRAINT passage_pkey PRIMARY KEY (scope_key, space, memory_id, hash)
-) PARTITION BY HASH (scope_key);
+    CONSTRAINT passage_pkey PRIMARY KEY (scope, space, memory, hash)
+) PARTITION BY HASH (scope);
 
 CREATE TABLE space (
     number integer GENERATED ALWAYS AS IDENTITY CONSTRAINT space_pkey PRIMARY KEY,
@@ -115,7 +130,7 @@ CREATE TABLE receipt (
 CREATE INDEX receipt_at ON receipt (at);
 """
 
-# Rows up to a page stay in line: a search reads every vector and every entry of a scope.
+# Rows up to a page stay in line: a search reads every vector of a scope.
 _PARTITION = """
 CREATE TABLE {table}_{part} PARTITION OF {table} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})
 WITH (toast_tuple_target = 8160, fillfactor = {fillfactor});
@@ -126,6 +141,6 @@ def upgrade() -> None:
     """Create every table, the side tables in as many partitions as the configuration says."""
     parts: int = context.config.attributes["partitions"]
     op.execute(_TABLES)
-    for table, fillfactor in (("search_entry", 85), ("passage", 100)):
+    for table, fillfactor in (("search_entry", 85), ("posting", 100), ("passage", 100)):
         for part in range(parts):
             op.execute(_PARTITION.format(table=table, part=part, parts=parts, fillfactor=fillfactor))
