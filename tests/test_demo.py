@@ -1,11 +1,14 @@
-"""The demonstration, as anybody runs it: a real PostgreSQL, the real model, three server processes."""
+"""The demonstration, as anybody runs it: a real PostgreSQL, the real model, six server processes."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,12 +28,22 @@ NEEDED = {
 }
 
 
-def demo(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``muniment demo`` in a process of its own."""
-    for module, remedy in NEEDED.items():
+def needs(*modules: str) -> None:
+    """Say that a test was not run where one of these is not installed."""
+    for module in modules:
         if find_spec(module) is None:
-            not_run(f"{module} is not installed; {remedy}")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MUNIMENT_")}
+            not_run(f"{module} is not installed; {NEEDED[module]}")
+
+
+def environment() -> dict[str, str]:
+    """This process's variables, those of the configuration left out, and nothing is fetched."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MUNIMENT_")}
+    return {**kept, "HF_HUB_OFFLINE": "1"}
+
+
+def demo(cwd: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``muniment demo`` in a process of its own."""
+    needs(*NEEDED)
     return subprocess.run(
         [sys.executable, "-m", "muniment", "demo", *arguments],
         capture_output=True,
@@ -38,7 +51,7 @@ def demo(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=600,
         check=False,
         cwd=cwd,
-        env={**environment, "HF_HUB_OFFLINE": "1"},
+        env=environment() | variables,
         stdin=subprocess.DEVNULL,
     )
 
@@ -67,11 +80,14 @@ def test_the_demo_on_this_projects_documents(tmp_path: Path) -> None:
     done = demo(tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.rstrip().endswith("All 11 steps did what they promise.")
-    assert [int(number) for number in re.findall(r"^(\d+)\. ", done.stdout, re.MULTILINE)] == [*range(1, 12)]
-    assert done.stdout.count("   ok: ") == 11
+    assert done.stdout.rstrip().endswith("All 16 steps did what they promise.")
+    assert [int(number) for number in re.findall(r"^(\d+)\. ", done.stdout, re.MULTILINE)] == [*range(1, 17)]
+    assert done.stdout.count("   ok: ") == 16
     assert "left out" not in done.stdout
-    for shown in ("patch_ambiguous", "version_conflict", "access_denied", "not_found", "README.md"):
+    for shown in (
+        *("patch_ambiguous", "version_conflict", "access_denied", "not_found", "README.md"),
+        *("[memory: 1 new exchanges", "section_read_only", "acknowledged, then already_acked", "stale_receipt"),
+    ):
         assert shown in done.stdout
     place = data_directory(done.stdout)
     assert not place.exists()
@@ -95,6 +111,37 @@ def test_the_demo_on_a_directory(tmp_path: Path) -> None:
     assert f"--config {place}/muniment.toml" in done.stdout
     assert (place / "data").is_dir()
     assert processes_in(place) == []
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """Its data are removed and its servers are gone; it did not show everything, so it does not end well."""
+    needs(*NEEDED)
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "muniment", "demo", "--embedder", "hash:"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    with process:
+        assert process.stdout is not None
+        seen = ""
+        while "starting three servers" not in seen:
+            seen += process.stdout.readline()
+        place = data_directory(seen)
+        deadline = time.monotonic() + 60
+        while not processes_in(place) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=100)
+
+    assert (process.returncode, errors) == (130, "")
+    assert not place.exists()
+    assert processes_in(place) == []
 
 
 def test_a_step_that_deviates_is_named(tmp_path: Path) -> None:
@@ -113,6 +160,19 @@ def test_a_server_that_does_not_start(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("muniment: The server of alice did not start: No installed plugin serves")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
+    """Without the model and without a network it ends soon, with the cause and the remedy."""
+    started = time.monotonic()
+    fetch = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+
+    done = demo(tmp_path, "--storage", "memory:", "--embedder", "local:no-such-model", **fetch)
+
+    assert done.returncode == 1
+    assert "the model hub cannot be reached" in done.stdout
+    assert "name a directory that holds the model" in done.stdout
+    assert time.monotonic() - started < 60
 
 
 def test_documents_too_few(tmp_path: Path) -> None:

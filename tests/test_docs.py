@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import re
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
 
-from muniment import errors, hookspecs
+import pytest
+
+from muniment import digests, errors, hookspecs, limits, sections
+from muniment.agent_models import AckOutcome, Exchange, ExchangeKind, SectionName
+from muniment.config import Settings
 from muniment.hookspecs import Descriptor
 from muniment.operations import OPERATIONS
 
@@ -70,7 +77,92 @@ def test_the_example_of_a_descriptor_works() -> None:
 
 
 def test_every_operation_is_in_the_quick_start() -> None:
-    """The table of tools has each operation, by its tool's name."""
-    named = set(re.findall(r"`((?:memory|project)_\w+)`", page("quickstart.md")))
+    """The tables of tools have each operation, by its tool's name."""
+    rows = [line for line in page("quickstart.md").splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in rows)))
 
     assert named == {name.replace(".", "_") for name in OPERATIONS}
+
+
+def test_operations_named_on_agent_memory_are_real() -> None:
+    """The page names operations that there are, among them every one of an agent and of the platform."""
+    kinds = "|".join(sorted({name.partition(".")[0] for name in OPERATIONS}))
+    named = set(re.findall(rf"`((?:{kinds})\.\w+)`", page("agent-memory.md")))
+
+    assert named == {name for name, one in OPERATIONS.items() if one.audience != "user"}
+
+
+def test_sections_on_agent_memory_are_real() -> None:
+    """The table of sections has each of them once, and says which an agent can write and what is in it."""
+    below = page("agent-memory.md").partition("\n## The sections\n")[2]
+    rows = re.findall(r"^\| (`.+?) \| (.+?) \| (.+?) \|$", below, re.MULTILINE)
+    described = [(name, value, by) for names, value, by in rows for name in re.findall(r"`(\w+)`", names)]
+
+    assert [name for name, _, _ in described] == [
+        *(name for group in ("text", "object") for name in sections_of(group)),
+        *sections.KEYS,
+        *("cycles", "system_exchanges"),
+    ]
+    for name, value, by in described:
+        assert ("platform" in by) == (name == "system_exchanges")
+        if key := sections.KEYS.get(SectionName(name)):
+            assert f"`{key}`" in value
+
+
+def sections_of(kind: str) -> list[str]:
+    """The sections that hold a text or an object, in the registry's order."""
+    return [name.value for name in SectionName if name in (sections.TEXTS if kind == "text" else sections.OBJECTS)]
+
+
+def test_numbers_and_names_on_agent_memory_are_the_code_s() -> None:
+    """Keys of a payload, kinds, outcomes, the fields of an entry and every limit are what the code has."""
+    text = page("agent-memory.md")
+    entry = json.loads(re.findall(r"```json\n(.+?)```", text, re.DOTALL)[0])
+    shown = digests.entry_json(
+        Exchange(
+            revision=1,
+            ts=datetime.fromisoformat(entry["ts"]),
+            kind=entry["kind"],
+            surface_pod_id=entry["surfacePodId"],
+            surface_label=entry["surfaceLabel"],
+            peers=tuple(entry["peers"]),
+            takeaway=entry["takeaway"],
+        )
+    )
+
+    assert entry == shown
+    assert set(re.findall(r"^\| `(memory\w+)` \|", text, re.MULTILINE)) == set(digests.RESERVED)
+    assert set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", text.partition("`outcome`")[2], re.MULTILINE)) >= set(
+        AckOutcome
+    )
+    for kind in ExchangeKind:
+        assert (f"`{kind}`" in text) == digests.kind_is_recorded(kind)
+    for said in (
+        f"{limits.DIGEST_BYTES_MAX:,} bytes",
+        f"cap of {limits.EXCHANGES_KEPT}",
+        f"at most {limits.EXCHANGES_KEPT} entries",
+        f"{limits.ATTEMPTS_MAX} times in all",
+        f"at most {limits.CYCLES_KEPT} lines of {limits.CYCLE_MAX} characters",
+        f"{limits.LEASE_SECONDS_DEFAULT} seconds, at most {limits.LEASE_SECONDS_MAX:,}",
+        f"at most {limits.CLAIM_MAX} events",
+        f"{limits.EVENT_PAYLOAD_BYTES_MAX:,} bytes",
+        f"{limits.SECTION_BYTES_MAX:,} bytes",
+        f"{limits.SECTION_BYTES_WARNED:,}",
+        f"{limits.PODS_MAX} pods",
+        f"{limits.TAKEAWAY_MAX} characters",
+    ):
+        assert said in text, said
+
+
+def test_the_example_configurations_on_agent_memory_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each example of a configuration can be read as it is."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("MUNIMENT_")]:
+        monkeypatch.delenv(name)
+    examples = re.findall(r"```toml\n(.+?)```", page("agent-memory.md"), re.DOTALL)
+
+    assert len(examples) == 2
+    for example in examples:
+        (tmp_path / "muniment.toml").write_text(example, encoding="utf-8")
+        settings = Settings.load()
+        assert settings.platform == (settings.agent is None)

@@ -79,6 +79,8 @@ def test_all_settings_are_there_with_flag_variable_and_default() -> None:
         assert flag == "" or flag.split(",")[0] in flags
         assert variable.split(",")[0] == config.variable(key)
         field = config.Settings.model_fields[key]
+        if isinstance(field.default, bool):
+            assert default == str(field.default).lower()
         if isinstance(field.default, (str, float)):
             assert default == f"{field.default:g}" if isinstance(field.default, float) else field.default
 

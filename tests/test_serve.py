@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+
+from muniment.operations import OPERATIONS
 
 BROKEN = {
     "raises": "raise RuntimeError('no such driver')",
@@ -83,11 +86,76 @@ async def test_the_user_is_the_configured_one(tmp_path: Path) -> None:
     assert (entry["actor"], entry["surface"], entry["scope_key"]) == ("alice", "mcp", "u:alice")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables", "audience"),
+    [
+        ((), {}, None),
+        (("--agent", "ada/1"), {}, "agent"),
+        ((), {"MUNIMENT_AGENT": "ada/1"}, "agent"),
+        (("--platform",), {}, "platform"),
+        (("--no-platform",), {"MUNIMENT_PLATFORM": "true"}, None),
+    ],
+)
+async def test_the_caller_is_the_configured_one(
+    tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], audience: str | None
+) -> None:
+    """Who a client is, an agent, the platform or neither, is what the configuration says; so are its tools."""
+    async with served(tmp_path, *arguments, **variables) as client:
+        tools = {tool.name for tool in (await client.list_tools()).tools}
+        own = await call(client, "section_read", sections=["soul"])
+
+    assert tools == {name.replace(".", "_") for name, one in OPERATIONS.items() if one.audience in ("user", audience)}
+    assert own.get("agent") == ({"name": "ada", "instance": "1"} if audience == "agent" else None)
+
+
 @pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_plugin_beside_it(tmp_path: Path, source: str) -> None:
     """A plugin that raises on import, or is of another major, does not keep the others from serving."""
     async with served(tmp_path, **install(tmp_path, source)) as client:
         assert len((await client.list_tools()).tools) > 0
+
+
+NOISY = "import os\nprint('noise')\nos.write(1, b'noise')\nos.system('echo noise')\nraise RuntimeError('no driver')"
+
+
+async def test_what_a_plugin_prints_is_no_protocol(tmp_path: Path) -> None:
+    """The first line that a client reads is the server's answer, whatever plugins print when they are imported."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "muniment", "serve", "--storage", "memory:", "--embedder", "none"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment(**install(tmp_path, NOISY)),
+    )
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+
+    out, errors = await asyncio.wait_for(process.communicate(json.dumps(call).encode() + b"\n"), 60)
+
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [1]
+    assert errors.count(b"noise") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [(["plugins", "list"], "embed-local "), (["doctor", "--storage", "memory:", "--embedder", "none"], "muniment ")],
+)
+def test_what_a_plugin_prints_is_no_output(tmp_path: Path, arguments: list[str], first: str) -> None:
+    """What lists plugins prints its own lines alone; what plugins print goes to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "muniment", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env=environment(**install(tmp_path, NOISY)),
+    )
+
+    assert done.stdout.startswith(first)
+    assert "noise" not in done.stdout
+    assert done.stderr.count("noise") == 3
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from muniment import limits
+from muniment import limits, local_paths
 from muniment.errors import ConfigurationError
-from muniment.models import Name
+from muniment.models import Agent, Name
 
 PREFIX = "MUNIMENT_"
 SUITE_PREFIX = "MUNIMENT_CONFORMANCE_"
@@ -82,8 +82,21 @@ def _names(value: object) -> object:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
+def _agent(value: object) -> object:
+    """``NAME/INSTANCE`` as an agent. A name may hold slashes; the last one begins the instance."""
+    if value is None or isinstance(value, Agent):
+        return value
+    name, _, instance = value.rpartition("/") if isinstance(value, str) else ("", "", "")
+    try:
+        return Agent(name=name, instance=instance)
+    except ValidationError:
+        raise ValueError(
+            "must be NAME/INSTANCE, such as ada/1, each 1 to 64 letters, digits or . _ : @ / + - characters"
+        ) from None
+
+
 def _absolute(value: Path) -> Path:
-    return Path(os.path.abspath(value.expanduser()))
+    return Path(local_paths.absolute(str(value)))
 
 
 class Settings(BaseSettings):
@@ -94,10 +107,10 @@ class Settings(BaseSettings):
     )
 
     config: Path | None = Field(default=None, description="the TOML file to read instead of the usual ones")
-    storage: Annotated[str, AfterValidator(_has_scheme)] = Field(
+    storage: Annotated[str, AfterValidator(_has_scheme), AfterValidator(local_paths.absolute_in)] = Field(
         default="embedded:", description="where memories are kept"
     )
-    embedder: Annotated[str, AfterValidator(_has_scheme_or_none)] = Field(
+    embedder: Annotated[str, AfterValidator(_has_scheme_or_none), AfterValidator(local_paths.absolute_in)] = Field(
         default="local:all-MiniLM-L6-v2", description="what turns text into vectors, or none"
     )
     data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
@@ -109,6 +122,13 @@ class Settings(BaseSettings):
     )
     project: Annotated[str, StringConstraints(pattern=limits.PROJECT_KEY_PATTERN)] | None = Field(
         default=None, description="the project that a write without a scope goes to"
+    )
+    agent: Annotated[Agent | None, NoDecode, BeforeValidator(_agent)] = Field(
+        default=None, description="the agent instance that a local client is, as NAME/INSTANCE"
+    )
+    platform: bool = Field(default=False, description="whether a local client is the platform that agents run on")
+    memory_cue: bool = Field(
+        default=False, description="whether the content of an agent's event begins with a line on new exchanges"
     )
     embed_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = Field(
         default=10.0, description="seconds that a call waits for the embedder before it goes on without"
@@ -139,6 +159,7 @@ class Settings(BaseSettings):
     def load(cls, flags: Mapping[str, Any] | None = None) -> Settings:
         """The settings; ``flags`` are those given on the command line, by key. Raises ConfigurationError."""
         given = {key: value for key, value in (flags or {}).items() if value is not None}
+        _refuse_empty(given)
         variables = _variables()
         file = _file(given, variables)
         content = {} if file is None else _read(file)
@@ -153,6 +174,12 @@ class Settings(BaseSettings):
                 f"plugins, set by {PREFIX}PLUGINS, must be a JSON object of objects; correct it, or use "
                 f"[plugins.NAME] tables in {FILE_NAME}."
             ) from None
+        if settings.agent is not None and settings.platform:
+            raise ConfigurationError(
+                f"agent ({origins['agent']}) and platform ({origins['platform']}) are both set, and an agent that "
+                "were the platform could write what only the platform records; remove one of them.",
+                key="platform",
+            )
         settings._origins = origins
         settings._source = file
         return settings
@@ -205,6 +232,10 @@ def _flag(key: str) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, frozenset):
         return ", ".join(sorted(map(str, value)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, Agent):
+        return f"{value.name}/{value.instance}"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else redact(str(value))
 
 
@@ -225,13 +256,14 @@ def _file(given: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None
 
 
 def _usual_file() -> Path | None:
-    places = (Path.cwd(), platformdirs.user_config_path("muniment", appauthor=False))
-    return next((path for place in places if (path := place / FILE_NAME).is_file()), None)
+    places = (local_paths.working_directory(), platformdirs.user_config_path("muniment", appauthor=False))
+    instead = f"set HOME to its own directory, or name the file with --config or {PREFIX}CONFIG"
+    return next((path for place in places if local_paths.exists(path := place / FILE_NAME, instead=instead)), None)
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigurationError(f"There is no file {file}; correct --config or {PREFIX}CONFIG.") from None
     except OSError as error:
@@ -240,6 +272,21 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file} is not UTF-8; save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file} is not valid TOML: {error}; correct that place.") from None
+    return {key: _beside(file, key, value) for key, value in content.items()}
+
+
+def _beside(file: Path, key: str, value: object) -> object:
+    """A path in a file is relative to the file's directory: who reads the file may be started anywhere."""
+    if not isinstance(value, str) or key not in ("storage", "embedder", "data_dir"):
+        return value
+    locate = local_paths.absolute if key == "data_dir" else local_paths.absolute_in
+    return locate(value, file.parent)
+
+
+def _refuse_empty(given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if value == "":
+            raise ConfigurationError(f"{_flag(key)} is empty; give it a value, or leave it out.", key=key)
 
 
 def _refuse_unknown(

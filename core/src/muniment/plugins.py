@@ -6,6 +6,7 @@ configuration names it. What a plugin may do is in ``hookspecs``; what a seat mu
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import re
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import pluggy
 
-from muniment import hookspecs
+from muniment import hookspecs, standard_streams
 from muniment.config import Settings, nearest, redact
 from muniment.errors import MunimentError, PluginError
 from muniment.hookspecs import CONTRACT, GROUP, Descriptor, DoctorContext, Finding, Kind
@@ -24,6 +25,8 @@ from muniment.models import AuditRecord, Receipt
 from muniment.ports import Embedder, PluginContext, Storage, Transport
 
 _log = logging.getLogger(__name__)
+
+_REPAIR = "repair or upgrade it"
 
 USUAL: dict[tuple[Kind, str], str] = {
     ("storage", "embedded"): "muniment-storage-postgres",
@@ -52,6 +55,7 @@ class Failure:
     distribution: str
     cause: str
     descriptors: tuple[Descriptor, ...] = ()
+    remedy: str = _REPAIR
 
     def names(self, kind: Kind, scheme: str) -> bool:
         """Whether a configured scheme means this plugin, as far as one that never loaded can say."""
@@ -65,9 +69,10 @@ class Failure:
 class _Refused(Exception):
     """A plugin whose descriptors cannot be used."""
 
-    def __init__(self, cause: str, descriptors: tuple[Descriptor, ...] = ()) -> None:
+    def __init__(self, cause: str, descriptors: tuple[Descriptor, ...] = (), remedy: str = _REPAIR) -> None:
         super().__init__(cause)
         self.descriptors = descriptors
+        self.remedy = remedy
 
 
 class Plugins:
@@ -81,10 +86,11 @@ class Plugins:
 
     @classmethod
     def load(cls) -> Plugins:
-        """Every plugin that is installed. Never raises because of one of them."""
+        """Every plugin that is installed. Never raises because of one of them; what one prints is no output of ours."""
         plugins = cls()
-        for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-            plugins._add(entry)
+        with standard_streams.aside():
+            for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
+                plugins._add(entry)
         return plugins
 
     @property
@@ -113,8 +119,9 @@ class Plugins:
         except (Exception, SystemExit) as error:
             if self._manager.get_plugin(registered) is not None:
                 self._manager.unregister(name=registered)
-            presented = error.descriptors if isinstance(error, _Refused) else ()
-            self._failures.append(Failure(entry.name, distribution, _cause(error), presented))
+            refused = error if isinstance(error, _Refused) else _Refused(_cause(error))
+            failure = Failure(entry.name, distribution, _cause(refused), refused.descriptors, refused.remedy)
+            self._failures.append(failure)
             _log.debug("plugin %s cannot be used", entry.name, exc_info=True)
             return
         self._installed += [Installed(one, entry.name, distribution) for one in descriptors]
@@ -129,9 +136,9 @@ class Plugins:
             raise _Refused(f"muniment_plugins() gave a {type(strangers[0]).__name__}, not a Descriptor")
         descriptors = tuple(cast("list[Descriptor]", returned))
         for one in descriptors:
-            problem = _contract_problem(one.contract)
-            if problem:
-                raise _Refused(problem, descriptors)
+            if problem := _contract_problem(one.contract):
+                cause, remedy = problem
+                raise _Refused(cause, descriptors, remedy)
         return descriptors
 
     def _call(self, module: object, hook: str, **arguments: object) -> list[Any]:
@@ -212,7 +219,8 @@ class Plugins:
         if usual:
             remedy = f"pip install {usual}."
         elif there:
-            remedy = nearest(scheme, there)
+            close = difflib.get_close_matches(scheme, there, n=1)
+            remedy = f"did you mean {close[0]}?" if close else "configure one that is installed."
         else:
             remedy = f"install a distribution that brings a {kind}."
         never = [f"{one.plugin} ({one.cause})" for one in self._failures if not one.descriptors]
@@ -264,23 +272,25 @@ def resolve(path: str, plugin: str) -> Callable[..., Any]:
     return found
 
 
-def _contract_problem(contract: str) -> str | None:
+def _contract_problem(contract: str) -> tuple[str, str] | None:
+    """What is wrong with a declared contract, and what to do."""
     match = re.fullmatch(r"(\d+)\.(\d+)", contract)
     ours = "{}.{}".format(*CONTRACT)
     if match is None:
-        return f"it declares contract {contract!r}, which is no version such as {ours}"
+        return f"it declares contract {contract!r}, which is no version such as {ours}", _REPAIR
     major, minor = int(match[1]), int(match[2])
+    problem = f"it was written for contract {contract}, and this muniment has {ours}"
     if major < CONTRACT[0]:
-        return f"it was written for contract {contract}, and this muniment has {ours}; upgrade the plugin"
+        return problem, "upgrade the plugin"
     if (major, minor) > CONTRACT:
-        return f"it was written for contract {contract}, and this muniment has {ours}; upgrade muniment"
+        return problem, "upgrade muniment"
     return None
 
 
 def _unusable(failure: Failure, asked: str) -> PluginError:
     return PluginError(
         f"The configuration asks for {asked}, and plugin {failure.plugin} ({failure.distribution}) "
-        f"cannot be used: {failure.cause}; repair or upgrade it, or choose another."
+        f"cannot be used: {failure.cause}; {failure.remedy}, or choose another."
     )
 
 

@@ -36,6 +36,13 @@ async def main():
 asyncio.run(main())
 """
 
+DOCTOR = """
+from muniment.hookspecs import DoctorContext
+from muniment_embed_local import muniment_doctor
+found = muniment_doctor(DoctorContext("memory:", "local:some-organisation/some-model", ""))[-1]
+print(found.ok, found.detail)
+"""
+
 
 def test_a_name_is_found_in_its_package_without_importing_it(weights: Path) -> None:
     """A weights package that is installed serves its model's name, with or without the organisation."""
@@ -178,6 +185,29 @@ def test_the_doctor_finds_libraries_and_weights(weights: Path) -> None:
     assert not muniment_doctor(DoctorContext(storage="embedded:", embedder="none", data_dir=""))
 
 
+@pytest.mark.parametrize(
+    ("offline", "status", "ok", "says"),
+    [
+        ("1", 200, False, "HF_HUB_OFFLINE forbids a download"),
+        ("0", None, False, "cannot be reached"),
+        ("0", 404, False, "knows no such model"),
+        ("0", 200, True, "not on this machine; it will be downloaded from the model hub at the first use"),
+    ],
+)
+def test_the_doctor_does_not_take_a_name_for_a_model(
+    offline: str, status: int | None, ok: bool, says: str, tmp_path: Path
+) -> None:
+    """A model that is not on this machine is well only where the hub says that it has it, and that much is said."""
+    with _hub(status) as address:
+        environment = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": offline, "PATH": ""}
+        done = subprocess.run(
+            [sys.executable, "-c", DOCTOR], env=environment, capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{ok} ")
+    assert says in done.stdout
+
+
 async def _space(embedder: LocalEmbedder) -> str:
     await embedder.open()
     space = await embedder.space()
@@ -206,8 +236,10 @@ def _hub(status: int | None) -> Generator[str]:
                 self.send_response(status)
                 if status == 404:
                     self.send_header("X-Error-Code", "RepoNotFound")
-                self.send_header("Content-Length", "0")
+                body = b'{"id": "some-organisation/some-model"}' if status == 200 else b""
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body if self.command == "GET" else b"")
 
         do_HEAD = do_GET
 

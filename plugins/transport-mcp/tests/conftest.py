@@ -22,11 +22,11 @@ Spawn = Callable[..., AbstractAsyncContextManager[asyncio.subprocess.Process]]
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Connect:
-    """``connect(stage, mode)``: a client of a fresh server process; its standard error goes to ``stderr.txt``."""
+    """``connect(stage, mode, role)``: a client of a fresh server process, whose standard error is ``stderr.txt``."""
 
     @asynccontextmanager
-    async def connected(stage: str = "plain", *, mode: str = "auto") -> AsyncGenerator[Client]:
-        server = StdioServerParameters(command=sys.executable, args=[str(SERVING), stage, "ada", "team"])
+    async def connected(stage: str = "plain", *, mode: str = "auto", role: str = "user") -> AsyncGenerator[Client]:
+        server = StdioServerParameters(command=sys.executable, args=[str(SERVING), stage, "ada", role, "team"])
         with (tmp_path / "stderr.txt").open("w", encoding="utf-8") as errors:
             async with Client(stdio_client(server, errlog=errors), mode=mode) as client:
                 yield client
@@ -46,6 +46,7 @@ def spawn(tmp_path: Path) -> Spawn:
             str(SERVING),
             stage,
             "ada",
+            "user",
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,

@@ -3,7 +3,8 @@
 The first argument names the stage: ``plain``, ``slow`` (calls take SLOW seconds), ``stuck`` (calls never end),
 ``failing`` (a search raises what its query names, or something unforeseen), ``noisy`` (calls print to standard
 output), ``loading`` (the embedder never comes), ``handled`` (the process handles SIGTERM itself, by cancelling).
-The second is the user, the rest groups. A file named by TRACE records what began, what ended, and that the engine
+The second is the user, the third says what else the caller is (``user`` for nothing, ``agent``, ``platform``), the rest
+are groups. A file named by TRACE records what began, what ended, and that the engine
 was closed.
 """
 
@@ -23,14 +24,14 @@ from pydantic import BaseModel
 
 from muniment import errors
 from muniment.engine import Engine
-from muniment.models import CallContext, Principal
+from muniment.models import Agent, CallContext, Principal
 from muniment.ports import PluginContext, Space
 from muniment.reference import HashEmbedder, ReferenceStorage
 from muniment_transport_mcp.transport import create
 
 SLOW = 1.0
 
-stage, user, *groups = sys.argv[1:]
+stage, user, role, *groups = sys.argv[1:]
 
 
 def trace(event: str) -> None:
@@ -95,7 +96,9 @@ def staged_error(name: str) -> Exception:
 async def main() -> None:
     """Open, serve, close, as the command line does."""
     embedder = NeverReady() if stage == "loading" else HashEmbedder()
-    local = CallContext(principal=Principal(user=user, groups=frozenset(groups)), surface="cli")
+    agent = Agent(name=user, instance="1") if role == "agent" else None
+    principal = Principal(user=user, groups=frozenset(groups), agent=agent, platform=role == "platform")
+    local = CallContext(principal=principal, surface="cli")
     if stage == "handled":
         task = asyncio.current_task()
         assert task is not None

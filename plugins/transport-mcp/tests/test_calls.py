@@ -15,6 +15,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, TextContent
 
 from muniment import errors
+from muniment.agent_models import (
+    AgentReceipt,
+    DeadPage,
+    DeliveryPage,
+    EnvelopeView,
+    EventReceipt,
+    ExchangeReceipt,
+    RequeueReceipt,
+    SectionName,
+    SectionReceipt,
+    SharedView,
+)
 from muniment.errors import MunimentError
 from muniment.models import (
     HistoryPage,
@@ -62,13 +74,18 @@ async def refuse(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return json.loads(text(result))
 
 
+async def listed_operations(client: Client) -> set[str]:
+    """The operations whose tools a client sees."""
+    return {tool.name.replace("_", ".", 1) for tool in (await client.list_tools()).tools}
+
+
 @pytest.mark.parametrize(("mode", "revision"), ERAS)
 async def test_every_operation_is_reachable_in_both_eras(connect: Connect, mode: str, revision: str) -> None:
     """TRA-01: each tool runs its operation and gives its record, by the handshake and without it."""
     async with connect(mode=mode) as client:
         assert client.protocol_version == revision
         assert client.instructions
-        assert {tool.name.replace("_", ".") for tool in (await client.list_tools()).tools} == set(OPERATIONS)
+        assert await listed_operations(client) == {name for name, one in OPERATIONS.items() if one.audience == "user"}
 
         project = Identified.model_validate_json(await succeed(client, "project_identify", project="acme/docs"))
         assert project.created
@@ -102,6 +119,63 @@ async def test_every_operation_is_reachable_in_both_eras(connect: Connect, mode:
             "restore",
         ]
         assert {entry.surface for entry in history.items} == {"mcp"}
+
+
+async def test_an_agent_s_operations_are_reachable(connect: Connect) -> None:
+    """TRA-01: an agent's principal sees its tools beside everybody's, and each runs its operation."""
+    async with connect(role="agent") as client:
+        audiences = {OPERATIONS[name].audience for name in await listed_operations(client)}
+        assert audiences == {"user", "agent"}
+
+        daily = [{"date": "2026-02-03", "content": "Moved the release — 金曜日."}]
+        SectionReceipt.model_validate_json(await succeed(client, "section_save", section="daily", value=daily))
+        sent = {"soul": {"value": "Calm."}, "runtime_meta": {"value": {"model": "m"}}}
+        SectionReceipt.model_validate_json(
+            await succeed(client, "section_sync", mode="patch", runtime="r1", sections=sent)
+        )
+        SectionReceipt.model_validate_json(await succeed(client, "section_log_cycle", text="Read the mail."))
+        own = EnvelopeView.model_validate_json(await succeed(client, "section_read"))
+        assert own.sections[SectionName.DAILY].value == daily
+        assert own.sections[SectionName.RUNTIME_META].value == {"model": "m"}
+        shared = await succeed(client, "section_read_shared", agent={"name": "bert", "instance": "1"})
+        assert SharedView.model_validate_json(shared).sections == {}
+        assert DeliveryPage.model_validate_json(await succeed(client, "event_claim")).items == ()
+        for tool in ("event_ack", "event_extend"):
+            assert (await refuse(client, tool, id="none", token="none"))["code"] == "not_found"
+        refused = await refuse(client, "section_save", section="system_exchanges", value=[])
+        assert (refused["code"], refused["details"]["reason"]) == ("section_read_only", "system_exchanges_is_read_only")
+
+
+async def test_the_platform_s_operations_are_reachable(connect: Connect) -> None:
+    """TRA-01: a platform's principal sees its tools beside everybody's, and each runs its operation."""
+    ada, bert = ({"name": name, "instance": "1"} for name in ("ada", "bert"))
+    room = {"surface_pod_id": "pod-7", "surface_label": "Design room"}
+    async with connect(role="platform") as client:
+        audiences = {OPERATIONS[name].audience for name in await listed_operations(client)}
+        assert audiences == {"user", "platform"}
+
+        AgentReceipt.model_validate_json(await succeed(client, "agent_register", agent=ada, pods=["pod-7"]))
+        for tool, arguments in {
+            "exchange_dm_concluded": {"peers": [ada, bert], "messages": ["Thursday it is."]},
+            "exchange_loop_tripped": {"peers": [ada, bert]},
+            "exchange_task_completed": {"assignee": ada, "title": "Release notes", "result": "merged"},
+        }.items():
+            recorded = await succeed(client, tool, dedupe_key=tool, **room, **arguments)
+            assert not ExchangeReceipt.model_validate_json(recorded).deduped
+        EventReceipt.model_validate_json(await succeed(client, "event_enqueue", agent=ada, payload={"content": "Hi"}))
+        assert DeadPage.model_validate_json(await succeed(client, "event_dead", agent=ada)).items == ()
+        requeued = RequeueReceipt.model_validate_json(await succeed(client, "event_requeue", agent=ada, ids=["x"]))
+        assert requeued.requeued == ()
+
+
+@pytest.mark.parametrize("role", ["user", "agent", "platform"])
+async def test_tools_of_others_are_refused(connect: Connect, role: str) -> None:
+    """What a caller does not see it cannot call either: the engine refuses it with access_denied."""
+    async with connect(role=role) as client:
+        hidden = set(OPERATIONS) - await listed_operations(client)
+        assert {OPERATIONS[name].audience for name in hidden} == {"agent", "platform"} - {role}
+        for name in hidden:
+            assert (await refuse(client, name.replace(".", "_")))["code"] == "access_denied"
 
 
 async def test_refusals_arrive_with_their_codes(connect: Connect) -> None:

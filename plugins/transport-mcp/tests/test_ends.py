@@ -125,7 +125,7 @@ async def test_what_does_not_end_is_given_up(spawn: Spawn, tmp_path: Path, how: 
 def test_a_client_that_does_not_read_cannot_keep_the_process() -> None:
     """With a full pipe in front of it the server leaves all the same."""
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("serving.py")), "plain", "ada"],
+        [sys.executable, str(Path(__file__).with_name("serving.py")), "plain", "ada", "user"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -22,11 +22,19 @@ def command(directory: Path | None, storage: str, embedder: str, keep: bool) -> 
     """Show on real documents, over MCP, what it does.
 
     Starts the server as a client would, on a fresh data directory, loads the Markdown files of DIRECTORY (by default
-    this project's own documents), and goes through search, edits, races, access and history step by step. Exit code
-    1 if a step does not do what it promises.
+    this project's own documents), and goes through search, edits, races, access and history, then through what two
+    agents remember, step by step. Exit code 1 if a step does not do what it promises.
     """
     import asyncio
 
+    from muniment.cli import INTERRUPTED
+    from muniment.cli.ending import Ending
     from muniment.demo import run
 
-    return asyncio.run(run(directory, storage=storage, embedder=embedder, keep=keep))
+    ending = Ending()
+    codes: list[int] = []
+
+    async def show() -> None:
+        codes.append(await run(directory, storage=storage, embedder=embedder, keep=keep))
+
+    return codes[0] if asyncio.run(ending.completes(show())) else INTERRUPTED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muniment import __version__
+from muniment import __version__, standard_streams
 from muniment.cli import options
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def command(**flags: Any) -> int:
     _print_configuration(loaded)
     findings: list[Finding] = []
     for check in (installed, tables, storage, embedder, hooks):
-        for finding in within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded)):
+        with standard_streams.aside():
+            found = within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded))
+        for finding in found:
             findings.append(finding)
             _print_finding(finding)
     bad = sum(not finding.ok for finding in findings)
@@ -59,7 +61,7 @@ def installed(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
         for one in plugins.installed
     ]
     broken = [
-        Finding(f"plugin {one.plugin}", False, f"{one.distribution}: {one.cause}", "repair, upgrade or uninstall it")
+        Finding(f"plugin {one.plugin}", False, f"{one.distribution}: {one.cause}", f"{one.remedy}, or uninstall it")
         for one in plugins.failures
     ]
     return [*well, *broken]
@@ -89,7 +91,7 @@ def storage(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
 
 
 def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
-    """That the embedder is there; its model is not loaded."""
+    """That the embedder opens; its model is not loaded, and where that is its plugin finds."""
     from muniment.config import redact
     from muniment.hookspecs import Finding
 
@@ -103,7 +105,7 @@ def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
             await seat.open()
         finally:
             await seat.close()
-        return [Finding(subject, True, "it is there; its model was not loaded")]
+        return [Finding(subject, True, "it opens; its model was not loaded")]
 
     return _refusals(subject, look)
 

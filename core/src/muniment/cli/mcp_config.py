@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import click
 
+from muniment import local_paths
 from muniment.cli import options
 from muniment.errors import ConfigurationError
 
@@ -82,10 +83,18 @@ def _arguments(flags: Mapping[str, Any]) -> list[str]:
     arguments: list[str] = []
     for key, value in given.items():
         if key in ("config", "data_dir"):
-            value = os.path.abspath(Path(value).expanduser())
+            value = local_paths.absolute(str(value))
+        if key in ("storage", "embedder"):
+            value = local_paths.absolute_in(value)
         for one in value if key == "groups" else [value]:
-            arguments += ["--group" if key == "groups" else f"--{key.replace('_', '-')}", str(one)]
+            arguments += _argument("group" if key == "groups" else key.replace("_", "-"), one)
     return arguments
+
+
+def _argument(name: str, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", str(value)]
 
 
 def _refuse_secrets(flags: Mapping[str, Any]) -> None:

@@ -23,6 +23,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--user", metavar="NAME", help="Whose memories a local client reads and writes."),
     click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of that user; repeat for more."),
     click.option("--project", metavar="KEY", help="The project that a write without a scope goes to."),
+    click.option("--agent", metavar="NAME/INSTANCE", help="The agent instance that a local client is."),
+    click.option("--platform/--no-platform", default=None, help="A local client is the platform that agents run on."),
+    click.option(
+        "--memory-cue/--no-memory-cue", default=None, help="Begin an event's content with a line on new exchanges."
+    ),
     click.option("--embed-timeout", metavar="SECONDS", help="How long a call waits for the embedder."),
     click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error."),
 )
@@ -37,7 +42,8 @@ def configured(command: Command) -> Command:
 
 def given(flags: dict[str, Any]) -> dict[str, Any]:
     """Those of the options that were used, by configuration key."""
-    return {key: list(value) if key == "groups" else value for key, value in flags.items() if value}
+    used = {key: value for key, value in flags.items() if value not in (None, ())}
+    return {key: list(value) if key == "groups" else value for key, value in used.items()}
 
 
 def settings(flags: dict[str, Any]) -> Settings:

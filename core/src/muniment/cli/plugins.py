@@ -25,6 +25,6 @@ def list_() -> None:
         click.echo(f"    {described.summary}")
     for failure in found.failures:
         click.echo(f"{failure.plugin}  cannot be used  ({failure.distribution})")
-        click.echo(f"    {failure.cause}")
+        click.echo(f"    {failure.cause}; {failure.remedy}")
     if not found.installed and not found.failures:
         click.echo('No plugin is installed; pip install "muniment[standard]" brings the usual ones.')

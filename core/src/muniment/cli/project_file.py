@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from muniment import local_paths
 from muniment.errors import ConfigurationError
 from muniment.limits import PROJECT_KEY_PATTERN
 
@@ -15,14 +16,14 @@ def project_of(directory: Path) -> str | None:
     """The key in the nearest file, in ``directory`` or above it; None without one. Raises ConfigurationError."""
     for place in (directory, *directory.parents):
         file = place / FILE_NAME
-        if file.exists():
+        if local_paths.exists(file, instead="name the project with --project"):
             return _key(file)
     return None
 
 
 def _key(file: Path) -> str:
     try:
-        with file.open(encoding="utf-8") as opened:
+        with file.open(encoding="utf-8-sig") as opened:
             key = opened.read(1_000).strip()
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be read ({error.strerror}); make it a readable file.") from None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from muniment import local_paths
 from muniment.cli import options
+from muniment.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from muniment.cli.ending import Ending
     from muniment.config import Settings
     from muniment.models import CallContext
 
@@ -17,20 +19,31 @@ if TYPE_CHECKING:
 @click.command("serve", short_help="Serve memories to a client, over MCP on standard input and output.")
 @click.option("--transport", default="mcp", show_default=True, metavar="NAME", help="How clients call it.")
 @options.configured
-def command(transport: str, **flags: Any) -> None:
+def command(transport: str, **flags: Any) -> int:
     """Serve memories to a client, over MCP on standard input and output.
 
     An MCP client starts this itself; `muniment mcp-config` prints what to tell it. The project that a write
     without a scope goes to is --project, else what the file .muniment-project says, in the working directory or
-    above it.
+    above it. SIGTERM ends it at any moment with exit code 0, once what was opened is closed.
     """
     import asyncio
+    import contextlib
+    import signal
 
-    asyncio.run(serve(options.settings(flags), transport))
+    from muniment import standard_streams
+    from muniment.cli import INTERRUPTED
+    from muniment.cli.ending import Ending
+
+    ending = Ending()
+    # A transport that needs the streams refuses closed ones itself.
+    with contextlib.suppress(ConfigurationError):
+        standard_streams.claim()
+    asyncio.run(serve(options.settings(flags), transport, ending))
+    return INTERRUPTED if ending.signal == signal.SIGINT else 0
 
 
-async def serve(settings: Settings, transport: str) -> None:
-    """Open what the configuration names, serve until the client leaves, and close all of it."""
+async def serve(settings: Settings, transport: str, ending: Ending) -> None:
+    """Open what the configuration names, serve until the client leaves or a signal comes, and close all of it."""
     from muniment.engine import Engine
 
     plugins = options.plugins(settings)
@@ -38,10 +51,17 @@ async def serve(settings: Settings, transport: str) -> None:
     seat = plugins.transport(transport, settings)
     storage = plugins.storage(settings.storage, settings)
     embedder = plugins.embedder(settings.embedder, settings)
-    engine = Engine(storage, embedder, observers=[plugins.committed], embed_timeout=settings.embed_timeout)
-    await engine.open()
+    engine = Engine(
+        storage,
+        embedder,
+        observers=[plugins.committed],
+        embed_timeout=settings.embed_timeout,
+        memory_cue=settings.memory_cue,
+    )
+    if not await ending.completes(engine.open()):
+        return
     try:
-        await seat.serve(engine, local)
+        await ending.completes(seat.serve(engine, local))
     finally:
         await engine.close()
 
@@ -52,7 +72,9 @@ def caller(settings: Settings, surface: str) -> CallContext:
     from muniment.models import CallContext, Principal
 
     return CallContext(
-        principal=Principal(user=settings.user, groups=settings.groups),
+        principal=Principal(
+            user=settings.user, groups=settings.groups, agent=settings.agent, platform=settings.platform
+        ),
         surface=surface,
-        default_project=settings.project or project_of(Path.cwd()),
+        default_project=settings.project or project_of(local_paths.working_directory()),
     )

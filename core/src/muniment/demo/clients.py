@@ -57,15 +57,17 @@ class Person:
 
 
 @asynccontextmanager
-async def connected(name: str, groups: Sequence[str], directory: Path, config: Path) -> AsyncGenerator[Person, None]:
-    """A person with a server and a client, until the end. Raises PluginError, StorageUnavailable."""
+async def connected(name: str, options: Sequence[str], directory: Path, config: Path) -> AsyncGenerator[Person, None]:
+    """Somebody with a client and a server, which is started with ``options``, until the end.
+
+    Raises PluginError, StorageUnavailable.
+    """
     try:
         from mcp import Client, StdioServerParameters
         from mcp.client.stdio import stdio_client
     except ImportError:
         raise PluginError("The demo speaks MCP and needs its plugin; pip install muniment-transport-mcp.") from None
-    arguments = ["-m", "muniment", "serve", "--config", str(config), "--user", name]
-    arguments += [part for group in groups for part in ("--group", group)]
+    arguments = ["-m", "muniment", "serve", "--config", str(config), *options]
     environment = {key: value for key, value in os.environ.items() if not key.upper().startswith("MUNIMENT_")}
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=directory)
     log = directory / f"{name}.log"

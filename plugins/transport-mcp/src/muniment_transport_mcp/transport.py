@@ -13,12 +13,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from muniment import standard_streams
 from muniment.errors import ConfigurationError
 from muniment.models import CallContext, ProjectPolicy
 from muniment.ports import PluginContext
 from muniment_transport_mcp.server import build_server
 from muniment_transport_mcp.session import converse
-from muniment_transport_mcp.wire import Wire, claim_standard_streams
+from muniment_transport_mcp.wire import Wire
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
@@ -41,7 +42,7 @@ class McpTransport:
         left to it. Raises ConfigurationError if a standard stream is closed.
         """
         context = local.model_copy(update={"surface": SURFACE, "project_policy": ProjectPolicy.REQUIRE_EXISTING})
-        wire = Wire(*claim_standard_streams())
+        wire = Wire(*standard_streams.claim())
         _end_on_signals(wire.end)
         await converse(build_server(engine, lambda _request: context), wire)
 

@@ -1,4 +1,4 @@
-"""Lines over two file descriptors, and the claim on the process's standard streams. ``frames`` reads them.
+"""Lines over two file descriptors. ``frames`` reads them.
 
 Reading and writing block, so each has a thread. Both are daemons and neither is ever joined: a thread that
 waits in ``read`` for a client that says nothing must not keep the process.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable
-
-from muniment.errors import ConfigurationError
 
 _CHUNK = 65_536
 
@@ -83,41 +80,6 @@ class Wire:
         except RuntimeError:
             # The loop is closed: the process is leaving, and nobody waits for this any more.
             return
-
-
-def claim_standard_streams() -> tuple[int, int]:
-    """Private descriptors of standard input and output, for the protocol alone.
-
-    For the rest of the process standard input is empty and standard output goes to standard error, children
-    included, so that nothing printed by a library reaches the client. They are not given back: what is still
-    printed while the process leaves must not get there either. Raises ConfigurationError if one is closed.
-    """
-    try:
-        sys.stdout.flush()
-        source, sink = os.dup(0), os.dup(1)
-        _redirect(0, os.open(os.devnull, os.O_RDONLY))
-        _redirect(1, _standard_error())
-    except (OSError, AttributeError):
-        raise ConfigurationError(
-            "Standard input or output is closed, so there is no client to talk to; let an MCP client start "
-            "this command, or start it in a terminal."
-        ) from None
-    if os.name == "posix":
-        for descriptor in (source, sink):
-            os.set_blocking(descriptor, True)
-    return source, sink
-
-
-def _standard_error() -> int:
-    try:
-        return os.dup(2)
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY)
-
-
-def _redirect(descriptor: int, target: int) -> None:
-    os.dup2(target, descriptor)
-    os.close(target)
 
 
 def _write_all(descriptor: int, line: bytes) -> None:

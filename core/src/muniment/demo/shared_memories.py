@@ -1,4 +1,4 @@
-"""What the demonstration does, step by step, and what must come of each step.
+"""The first act: documents that people and agents share, step by step, and what must come of each step.
 
 Only tool calls of an MCP client are used; nothing looks behind the server.
 """
@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muniment.demo import documents
+from muniment.demo import documents, texts
 from muniment.demo.clients import Answer, Person, Refused
 from muniment.demo.documents import Document, Library
 from muniment.demo.report import Report
+from muniment.demo.steps import check, refused
+from muniment.engine.embeddings import UNAVAILABLE
 
 PROJECT = "demo/handbook"
 PAGE = 5
@@ -23,30 +25,6 @@ OVERHEAD_MAX = 700
 """Characters that a reply may have beside the content."""
 WARM_UP = 180.0
 """Seconds that loading the model may take."""
-
-NOTE = Document(
-    "a note of the team",
-    "Decision: payment cards are never stored by us. The provider keeps them and hands us a token; a stolen "
-    "database therefore holds nothing that a thief could spend.",
-)
-NOTE_QUESTION = "where do customers' bank details live"
-
-NEWS = (
-    "The nightly invoice export moved to Thursday and is now called `invoice-export-v2.4.7`. Invoices paid by bank "
-    "transfer come first, reminders for overdue payments last; the auditors collect the file on Friday morning."
-)
-NEWS_NAME = "invoice-export-v2.4.7"
-NEWS_QUESTION = "when do bills reach the accountants"
-LATER = (
-    "The quarterly penguin census moved to Sunday and is now called `census-count-v3.0.1`. Chicks are weighed first, "
-    "the oldest birds of the colony last; the keepers publish the numbers in spring."
-)
-LATER_NAME = "census-count-v3.0.1"
-LATER_QUESTION = "how many Antarctic animals live at our zoo"
-
-
-class Deviation(Exception):
-    """A step did not do what it promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +36,7 @@ class People:
     guest: Person
 
 
-class Script:
+class SharedMemories:
     """The steps in their order; later ones use what earlier ones stored."""
 
     def __init__(self, report: Report, people: People, library: Library, *, knows_meaning: bool) -> None:
@@ -95,27 +73,31 @@ class Script:
         for group, access in (("editors", "rw"), ("readers", "ro")):
             await owner.call("project_share", project=PROJECT, group=group, access=access)
         self._report.did(f"alice registers {PROJECT}; group editors may write (rw), group readers may read (ro)")
-        stored = [*self._library.documents, NOTE]
+        self._report.did("waiting until all three servers have loaded the model")
+        await self._warm()
+        stored = [*self._library.documents, texts.NOTE]
         if self._long not in stored:
             stored.append(self._long)
         for document in stored:
             receipt = (await owner.call("memory_write", content=document.text, tags=["demo"])).value
             self._ids[document.name] = receipt["id"]
-            _check(receipt["content_length"] == len(document.text), f"{document.name} was not stored whole")
+            check(receipt["content_length"] == len(document.text), f"{document.name} was not stored whole")
         for document in stored:
             self._report.row(f"{len(document.text):>7,} characters  {document.name}")
         for name in self._library.left_out:
             self._report.saw(f"left out: {name}")
-        self._report.did("waiting until all three servers have loaded the model; words are found already")
-        await self._warm()
         self._report.kept(f"{len(stored)} memories stored, and ready to be found")
 
     async def _warm(self) -> None:
-        """Wait until the model is loaded in every server: until then, answers come from words and say so."""
+        """Wait until the model is loaded in every server: until then, answers come from words and say so.
+
+        Raises Deviation with the server's reason where the model will not come.
+        """
         deadline = asyncio.get_running_loop().time() + WARM_UP
         for person in (self._people.owner, self._people.colleague, self._people.guest):
-            while reason := (await self._search(person, NOTE_QUESTION))["degraded"]:
-                _check(asyncio.get_running_loop().time() < deadline, f"search still says: {reason}")
+            while reason := (await self._search(person, texts.NOTE_QUESTION))["degraded"]:
+                check(not reason.startswith(UNAVAILABLE), reason)
+                check(asyncio.get_running_loop().time() < deadline, f"search still says: {reason}")
                 await asyncio.sleep(0.5)
 
     async def _find_by_meaning(self) -> None:
@@ -123,10 +105,10 @@ class Script:
         if not self._knows_meaning:
             self._report.kept("left out; this embedder knows no meaning, the default one does")
             return
-        page = await self._search(self._people.guest, NOTE_QUESTION)
-        self._report.did(f"bob asks: {NOTE_QUESTION}")
+        page = await self._search(self._people.guest, texts.NOTE_QUESTION)
+        self._report.did(f"bob asks: {texts.NOTE_QUESTION}")
         self._show_hits(page)
-        _check(self._is_first(page, NOTE), "the note was not found first")
+        check(self._is_first(page, texts.NOTE), "the note was not found first")
         self._report.saw(f"“{page['items'][0]['memory']['content']}”")
         self._report.kept("the note that answers it comes first")
 
@@ -142,7 +124,7 @@ class Script:
         self._show_hits(page)
         holders = [hit for hit in page["items"] if name in hit["memory"]["content"]]
         ids = {hit["memory"]["id"] for hit in holders}
-        _check(self._ids[holder.name] in ids, f"{holder.name}, the document that has it, was not found")
+        check(self._ids[holder.name] in ids, f"{holder.name}, the document that has it, was not found")
         self._report.kept(f"{holder.name} has it, and is found")
 
     # ------------------------------------------------------------ editing
@@ -154,44 +136,44 @@ class Script:
         )
         line = documents.deep_line(self._long.text)
         offset = self._long.text.index(line)
-        answer = await self._edit(self._people.owner, old=line, new=f"{line}\n\n{NEWS}")
-        self._report.did(f"alice adds a paragraph {offset:,} characters into {self._long.name}: “{NEWS}”")
+        answer = await self._edit(self._people.owner, old=line, new=f"{line}\n\n{texts.NEWS}")
+        self._report.did(f"alice adds a paragraph {offset:,} characters into {self._long.name}: “{texts.NEWS}”")
         self._report.saw(
             f"sent {answer.sent:,} characters, got {answer.received:,} back; "
             f"the document has {answer.value['content_length']:,}"
         )
         added = answer.value["content_length"] - len(self._long.text)
-        _check(added == len(NEWS) + 2, "something else in the document changed")
-        await self._finds(NEWS_NAME, NEWS_QUESTION, NEWS)
+        check(added == len(texts.NEWS) + 2, "something else in the document changed")
+        await self._finds(texts.NEWS_NAME, texts.NEWS_QUESTION, texts.NEWS)
         self._report.kept("the new text is found, by its name" + " and by its meaning" * self._knows_meaning)
 
     async def _patch_again(self) -> None:
         self._report.step("Replace it, and what was there is gone", "No ranker remembers text that was removed.")
-        await self._edit(self._people.owner, old=NEWS, new=LATER)
-        self._report.did(f"alice replaces it by: “{LATER}”")
-        await self._finds(LATER_NAME, LATER_QUESTION, LATER)
-        for question in (NEWS_NAME, NEWS_QUESTION):
+        await self._edit(self._people.owner, old=texts.NEWS, new=texts.LATER)
+        self._report.did(f"alice replaces it by: “{texts.LATER}”")
+        await self._finds(texts.LATER_NAME, texts.LATER_QUESTION, texts.LATER)
+        for question in (texts.NEWS_NAME, texts.NEWS_QUESTION):
             page = await self._search(self._people.guest, question)
-            with_old = sum(NEWS_NAME in hit["memory"]["content"] for hit in page["items"])
+            with_old = sum(texts.NEWS_NAME in hit["memory"]["content"] for hit in page["items"])
             self._report.saw(f"search “{question}”: {with_old} of {len(page['items'])} results hold the old text")
-            _check(with_old == 0, "the old text is still found")
+            check(with_old == 0, "the old text is still found")
         self._report.kept("the new text is found, the old one is gone")
 
     async def _ambiguous(self) -> None:
         self._report.step("Refuse an ambiguous patch", "An edit that could mean several places changes none of them.")
         before = await self._read(self._people.owner, self._long)
         word, count = documents.common_word(before["content"])
-        refusal = await self._refused(self._edit(self._people.owner, old=word, new="?"), "patch_ambiguous")
+        refusal = await refused(self._edit(self._people.owner, old=word, new="?"), "patch_ambiguous")
         self._report.did(f"alice tries to replace “{word}”")
         self._report.saw(f"{refusal.code}: {refusal}")
-        _check(refusal.details.get("count") == count, f"the count is not {count}")
+        check(refusal.details.get("count") == count, f"the count is not {count}")
         after = await self._read(self._people.owner, self._long)
-        _check(after == before, "the refused patch changed something")
+        check(after == before, "the refused patch changed something")
         self._report.kept(f"refused with the count, {count}; nothing changed")
 
     async def _race(self) -> None:
         self._report.step("Two editors, one version", "Whoever is late is told so, instead of overwriting the other.")
-        note = await self._read(self._people.owner, NOTE)
+        note = await self._read(self._people.owner, texts.NOTE)
         racers = (self._people.owner, self._people.colleague)
         outcomes = await asyncio.gather(
             *(
@@ -206,61 +188,61 @@ class Script:
             return_exceptions=True,
         )
         self._report.did(
-            f"alice and carol both update version {note['version']} of {NOTE.name}, at the same moment, "
+            f"alice and carol both update version {note['version']} of {texts.NOTE.name}, at the same moment, "
             f"through different servers"
         )
         won = [one.name for one, outcome in zip(racers, outcomes, strict=True) if isinstance(outcome, Answer)]
         lost = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
-        _check(len(won) == 1 and len(lost) == 1, f"{len(won)} won and {len(lost)} were refused")
+        check(len(won) == 1 and len(lost) == 1, f"{len(won)} won and {len(lost)} were refused")
         self._report.saw(f"{won[0]} won; the other got {lost[0].code}: {lost[0]}")
-        _check(lost[0].code == "version_conflict", f"the loser got {lost[0].code}")
-        now = await self._read(self._people.guest, NOTE)
-        _check(now["content"].endswith(f"({won[0]})"), "the stored text is not the winner's")
-        _check(now["version"] == note["version"] + 1, f"the version is {now['version']}")
+        check(lost[0].code == "version_conflict", f"the loser got {lost[0].code}")
+        now = await self._read(self._people.guest, texts.NOTE)
+        check(now["content"].endswith(f"({won[0]})"), "the stored text is not the winner's")
+        check(now["version"] == note["version"] + 1, f"the version is {now['version']}")
         self._report.kept("exactly one was applied, and the other knows which version to read")
 
     # ------------------------------------------------------------ access and keeping
 
     async def _read_only(self) -> None:
         self._report.step("A reader reads, and only that", "Access is decided once, in the core, for every operation.")
-        before = await self._read(self._people.guest, NOTE)
-        self._report.did(f"bob reads {NOTE.name}: {len(before['content'])} characters, version {before['version']}")
-        attempts = {
-            "patch": self._people.guest.call(
-                "memory_patch", id=before["id"], old_string="Decision", new_string="Rumour"
-            ),
-            "delete": self._people.guest.call("memory_delete", id=before["id"]),
-        }
-        for verb, attempt in attempts.items():
-            refusal = await self._refused(attempt, "access_denied")
+        before = await self._read(self._people.guest, texts.NOTE)
+        self._report.did(
+            f"bob reads {texts.NOTE.name}: {len(before['content'])} characters, version {before['version']}"
+        )
+        edit = {"id": before["id"], "old_string": "Decision", "new_string": "Rumour"}
+        for verb, tool, arguments in (
+            ("patch", "memory_patch", edit),
+            ("delete", "memory_delete", {"id": before["id"]}),
+        ):
+            refusal = await refused(self._people.guest.call(tool, **arguments), "access_denied")
             self._report.did(f"bob tries to {verb} it")
             self._report.saw(f"{refusal.code}: {refusal}")
-        after = await self._read(self._people.owner, NOTE)
-        _check(after == before, "a refused call changed something")
+        after = await self._read(self._people.owner, texts.NOTE)
+        check(after == before, "a refused call changed something")
         self._report.kept("read, and refused twice with access_denied; nothing changed")
 
     async def _delete_and_restore(self) -> None:
         self._report.step("Delete and restore", "What is deleted is gone from every read, and can come back whole.")
-        owner, before = self._people.owner, await self._read(self._people.owner, NOTE)
+        owner, before = self._people.owner, await self._read(self._people.owner, texts.NOTE)
         await owner.call("memory_delete", id=before["id"])
-        self._report.did(f"alice deletes {NOTE.name}")
-        refusal = await self._refused(owner.call("memory_get", id=before["id"]), "not_found")
+        self._report.did(f"alice deletes {texts.NOTE.name}")
+        refusal = await refused(owner.call("memory_get", id=before["id"]), "not_found")
         self._report.saw(f"reading it: {refusal.code}")
-        page = await self._search(owner, NOTE.text[:60])
-        _check(all(hit["memory"]["id"] != before["id"] for hit in page["items"]), "search still finds it")
+        page = await self._search(owner, texts.NOTE.text[:60])
+        check(all(hit["memory"]["id"] != before["id"] for hit in page["items"]), "search still finds it")
         listed = (await owner.call("memory_list", deleted=True)).value["items"]
-        _check(before["id"] in [item["id"] for item in listed], "it is not listed as deleted")
+        check(before["id"] in [item["id"] for item in listed], "it is not listed as deleted")
         await owner.call("memory_restore", id=before["id"])
         self._report.did("alice restores it")
-        after = await self._read(owner, NOTE)
-        _check(after["content"] == before["content"], "the content came back changed")
-        page = await self._search(owner, NOTE.text[:60])
-        _check(self._is_first(page, NOTE), "search does not find it again")
+        after = await self._read(owner, texts.NOTE)
+        check(after["content"] == before["content"], "the content came back changed")
+        page = await self._search(owner, texts.NOTE.text[:60])
+        check(self._is_first(page, texts.NOTE), "search does not find it again")
         self._report.kept(f"whole again at version {after['version']}, and found")
 
     async def _history(self) -> None:
         self._report.step("The audit trail", "Who changed what, when and through what; never the text itself.")
-        page = (await self._people.owner.call("memory_history", id=self._ids[NOTE.name])).value
+        page = (await self._people.owner.call("memory_history", id=self._ids[texts.NOTE.name])).value
         for entry in page["items"]:
             self._report.row(
                 f"version {entry['version']}  {entry['action']:<15} by {entry['actor']} over {entry['surface']}, "
@@ -268,13 +250,13 @@ class Script:
             )
         actions = [entry["action"] for entry in page["items"]]
         expected = ["memory.restore", "memory.delete", "memory.update", "memory.write"]
-        _check(actions == expected, f"the trail says {', '.join(actions)}")
-        _check("token" not in json.dumps(page), "the trail holds text of the memory")
+        check(actions == expected, f"the trail says {', '.join(actions)}")
+        check("token" not in json.dumps(page), "the trail holds text of the memory")
         self._report.kept("one entry for each change that was applied, none for those that were refused")
 
     async def _size(self) -> None:
         self._report.step("The size of a read", "A reply is the memory and little else: no vector, no index.")
-        for document in (NOTE, self._long):
+        for document in (texts.NOTE, self._long):
             answer = await self._people.guest.call("memory_get", id=self._ids[document.name])
             content = answer.value["content"]
             escapes = len(json.dumps(content, ensure_ascii=False)) - 2 - len(content)
@@ -283,7 +265,7 @@ class Script:
                 f"{len(content):>7,} characters of content, {answer.received:,} in the reply: "
                 f"{beside} beside the content, {escapes} for escapes"
             )
-            _check(beside <= OVERHEAD_MAX, f"{beside} characters beside the content, more than {OVERHEAD_MAX}")
+            check(beside <= OVERHEAD_MAX, f"{beside} characters beside the content, more than {OVERHEAD_MAX}")
         self._report.kept(f"at most {OVERHEAD_MAX} characters beside the content")
 
     # ------------------------------------------------------------ what steps share
@@ -300,14 +282,6 @@ class Script:
     async def _edit(self, person: Person, *, old: str, new: str) -> Answer:
         return await person.call("memory_patch", id=self._ids[self._long.name], old_string=old, new_string=new)
 
-    async def _refused(self, attempt: Any, code: str) -> Refused:
-        try:
-            await attempt
-        except Refused as refusal:
-            _check(refusal.code == code, f"refused with {refusal.code}, not {code}")
-            return refusal
-        raise Deviation(f"it was not refused; {code} was promised")
-
     async def _finds(self, name: str, question: str, text: str) -> None:
         """That the long document is found by a name in ``text``, and by a question about it."""
         for asked, ranker in ((name, "words"), (question, "meaning")):
@@ -317,17 +291,12 @@ class Script:
             self._report.did(f"bob searches: {asked}")
             self._show_hits(page)
             found = [hit for hit in page["items"] if hit["memory"]["id"] == self._ids[self._long.name]]
-            _check(bool(found) and text in found[0]["memory"]["content"], "the new text is not found")
+            check(bool(found) and text in found[0]["memory"]["content"], "the new text is not found")
             rank = found[0][ranker]
-            _check(rank is not None and rank["rank"] <= PAGE, f"it is not among the {PAGE} best by {ranker}")
+            check(rank is not None and rank["rank"] <= PAGE, f"it is not among the {PAGE} best by {ranker}")
 
     def _show_hits(self, page: Mapping[str, Any]) -> None:
         names = {id_: name for name, id_ in self._ids.items()}
         for hit in page["items"][:3]:
             ranks = ", ".join(f"{ranker} {hit[ranker]['rank']}" for ranker in ("meaning", "words") if hit[ranker])
             self._report.row(f"{hit['score']:.2f}  {names.get(hit['memory']['id'], '?')}  (rank by {ranks})")
-
-
-def _check(held: bool, otherwise: str) -> None:
-    if not held:
-        raise Deviation(otherwise)
