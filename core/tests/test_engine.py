@@ -12,7 +12,7 @@ import pytest
 from muniment import operations
 from muniment.engine import Engine
 from muniment.engine.embeddings import cut
-from muniment.errors import EmbedderMismatch, EmbedderUnavailable, NotFound
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound
 from muniment.lexical import ANALYSER, Terms
 from muniment.models import (
     AuditRecord,
@@ -23,7 +23,7 @@ from muniment.models import (
     Receipt,
     SearchPage,
 )
-from muniment.ports import Vector, Vectors
+from muniment.ports import Space, Vector, Vectors
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
 
 ANN = CallContext(principal=Principal(user="ann"))
@@ -105,6 +105,20 @@ async def test_a_write_survives_an_embedder_that_is_down_and_is_healed() -> None
         assert page.degraded is None
         healed = next(hit for hit in page.items if hit.memory.id == receipt.id)
         assert healed.meaning is not None
+
+
+async def test_a_write_survives_an_embedder_that_turns_out_to_be_misconfigured() -> None:
+    """A model that nobody knows is found out at its first use; the text is kept, and the search says why."""
+
+    class Unknown(HashEmbedder):
+        async def space(self) -> Space:
+            raise ConfigurationError("There is no model no-such-model; correct its name.")
+
+    async with Engine(ReferenceStorage(), Unknown(), background=False) as engine:
+        assert (await write(engine, "kept all the same")).embedding is EmbeddingState.PENDING
+        page = await search(engine, "kept")
+        assert [hit.memory.content for hit in page.items] == ["kept all the same"]
+        assert "no-such-model" in (page.degraded or "")
 
 
 async def test_pending_memories_heal_by_themselves() -> None:

@@ -140,7 +140,7 @@ class Embeddings:
                 texts = await cut(content, self._embedder, space.passage_tokens)
                 found = Passages(space.id, frozenset(texts), (), complete=False)
                 found = await self._embed(self._embedder, space, texts, await stored(space.id))
-        except (EmbedderUnavailable, TimeoutError) as error:
+        except (EmbedderUnavailable, ConfigurationError, TimeoutError) as error:
             log.warning("passages stay pending: %s", str(error) or "the embedder did not answer in time")
             self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING

