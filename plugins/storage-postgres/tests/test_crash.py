@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ async def test_no_acknowledged_write_is_lost(fresh_dir: Path, writer: Any) -> No
             return
         acknowledged.append(memory_id)
         if len(acknowledged) == WRITES // 2:
-            pid = int((fresh_dir / "postgres" / "postmaster.pid").read_text().split()[0])
-            os.kill(pid, signal.SIGKILL)
+            kill(int((fresh_dir / "postgres" / "postmaster.pid").read_text().split()[0]))
 
     try:
         await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
@@ -48,3 +48,12 @@ async def test_no_acknowledged_write_is_lost(fresh_dir: Path, writer: Any) -> No
             assert len(await storage.history(Audience("ann"), memory_id, before=None, limit=9)) == 1
     finally:
         await storage.close()
+
+
+def kill(postmaster: int) -> None:
+    """End a server with -9, and its backends, which would finish the statements that they are at."""
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children")
+    backends = [int(pid) for pid in children.read_text().split()] if children.exists() else []
+    for pid in (postmaster, *backends):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -237,7 +237,7 @@ async def test_a_recovery_that_takes_long_is_called_so(fresh_dir: Path, monkeypa
     pid_file = fresh_dir / "postgres" / "postmaster.pid"
     whole = pid_file.read_text()
     pid_file.write_text(whole.replace("ready   ", "starting"))
-    with pytest.raises(StorageUnavailable, match="still recovering.*try again") as caught:
+    with pytest.raises(StorageUnavailable, match=r"still recovering.*try again") as caught:
         await create(PluginContext("embedded:", fresh_dir)).open()
     assert "choose another" not in str(caught.value)
     pid_file.write_text(whole)
