@@ -52,7 +52,7 @@ def lint(session: nox.Session) -> None:
     """Style, format, and the direction of the dependencies."""
     run(session, "ruff", "check")
     run(session, "ruff", "format", "--check")
-    run(session, "lint-imports", "--no-logo")
+    run(session, "lint-imports", "--no-logo", "--no-cache")
 
 
 @nox.session(python=False, requires=["environment"])
