@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from muniment import operations
+from muniment.agent_models import SectionReceipt
 from muniment.engine import Engine
 from muniment.engine.embeddings import cut
-from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound, VersionConflict
 from muniment.lexical import ANALYSER, Terms
 from muniment.models import (
+    Agent,
     AuditRecord,
     CallContext,
     EmbeddingState,
@@ -275,3 +277,21 @@ async def test_passages_fit_the_embedder_whatever_the_text(limit: int) -> None:
     assert limit < 16 or "".join("".join(passages.values()).split()) == "".join(text.split())
     hostile = await cut("word " * 300 + "👩‍👩‍👧" * 50 + "!" * 700 + "\n\n" * 20, embedder, limit)
     assert max(await embedder.count_tokens(list(hostile.values()))) <= limit
+
+
+async def test_the_same_full_sync_twice_at_once_is_written_once() -> None:
+    """The one that comes second finds what it wanted to write, and is no conflict; another payload still is one."""
+    agent = CallContext(principal=Principal(user="ann", agent=Agent(name="ada", instance="1")))
+    async with Engine(ReferenceStorage(), None, background=False) as engine:
+
+        async def sync(text: str) -> SectionReceipt:
+            payload = {"mode": "full", "runtime": "r", "sections": {"soul": {"value": text}}}
+            receipt = await engine.call("section.sync", payload, agent)
+            assert isinstance(receipt, SectionReceipt)
+            return receipt
+
+        receipts = await asyncio.gather(sync("curious"), sync("curious"))
+        assert sorted(receipt.deduped for receipt in receipts) == [False, True]
+        outcomes = await asyncio.gather(sync("brave"), sync("shy"), return_exceptions=True)
+        (conflict,) = [outcome for outcome in outcomes if isinstance(outcome, VersionConflict)]
+        assert "soul" in conflict.message

@@ -36,6 +36,7 @@ def test_nobody_replaces_the_platforms_section_or_the_cycles() -> None:
         (SectionName.DEDUP_STATE, [], "value"),
         (SectionName.DEDUP_STATE, {"a": float("inf")}, "value"),
         (SectionName.RUNTIME_META, {"a": ["\ud800"]}, "value"),
+        (SectionName.RUNTIME_META, {"a": 10**5_000}, "value"),
         (SectionName.DAILY, "text", "value"),
         (SectionName.DAILY, [{"date": "2026-02-30", "content": "x"}], "value.0.date"),
         (SectionName.DAILY, [{"date": "20260203", "content": "x"}], "value.0.date"),

@@ -120,12 +120,16 @@ class Recorded(Record):
 
 
 class ExchangeReceipt(Record):
-    """What recording an exchange did; ``deduped`` says that its dedupe key was used before, and nothing changed."""
+    """What recording an exchange did.
+
+    ``deduped`` says that a recipient has had its dedupe key before, so nothing was recorded for anybody: the revisions
+    are then those of the first time, and there is no ``takeaway``.
+    """
 
     kind: ExchangeKind
     deduped: bool
     recipients: tuple[Recorded, ...]
-    takeaway: str
+    takeaway: str | None
 
 
 class EventReceipt(Record):

@@ -24,6 +24,13 @@ def storable(text: str) -> str:
     return text
 
 
+def telling(text: str) -> str:
+    """The text, if it is more than white space. Raises ValueError."""
+    if not text.strip():
+        raise ValueError("it is blank; send something that tells")
+    return text
+
+
 Text = Annotated[str, AfterValidator(storable)]
 """Text without NUL and lone surrogates."""
 Content = Annotated[str, Field(min_length=1), AfterValidator(storable)]

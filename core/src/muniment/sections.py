@@ -31,6 +31,7 @@ ALWAYS_PRIVATE = frozenset({SectionName.CYCLES, SectionName.SYSTEM_EXCHANGES})
 READ_ONLY_REASON = "system_exchanges_is_read_only"
 APPEND_ONLY_REASON = "cycles_is_append_only"
 _DEPTH_MAX = 64
+_INTEGER_BITS_MAX = 1_024
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -154,8 +155,11 @@ def json_value(value: object, depth: int = 0) -> object:
     if depth > _DEPTH_MAX:
         raise ValueError(f"is nested more than {_DEPTH_MAX} levels deep; flatten it")
     match value:
-        case None | bool() | int():
+        case None | bool():
             pass
+        case int():
+            if value.bit_length() > _INTEGER_BITS_MAX:
+                raise ValueError(f"holds a number of more than {_INTEGER_BITS_MAX} bits; send it as a text")
         case str():
             storable(value)
         case float():

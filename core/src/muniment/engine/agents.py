@@ -114,17 +114,28 @@ class Agents:
         versions = {SectionName(name): one.version for name, one in sent.sections.items()}
         pinned = sent.mode == "full" or any(version is not None for version in versions.values())
 
-        async def once() -> SectionReceipt:
+        async def load() -> tuple[EnvelopeFacts, str]:
             facts = await self._storage.load_envelope(agent, sections=[draft.name for draft in drafts])
-            key = sections.sync_key(sent.mode, sent.runtime, drafts, facts.now)
+            return facts, sections.sync_key(sent.mode, sent.runtime, drafts, facts.now)
+
+        async def once() -> SectionReceipt:
+            facts, key = await load()
             if key == facts.sync_key:
-                current = {draft.name: _version(facts, draft.name) for draft in drafts}
-                return SectionReceipt(action="section.sync", versions=current, updated_at=None, deduped=True)
+                return _deduped(facts, drafts)
             made = [_merged(facts, draft) for draft in drafts] if sent.mode == "patch" else drafts
             expected = {name: _expected(facts, name, version) for name, version in versions.items()}
             return await self._write(agent, "section.sync", made, expected, sync_key=key)
 
-        return await (once() if pinned else _retried(once))
+        if not pinned:
+            return await _retried(once)
+        try:
+            return await once()
+        except VersionConflict:
+            # The same sync may have been applied while this one was under way, and is then what this one met.
+            facts, key = await load()
+            if key != facts.sync_key:
+                raise
+            return _deduped(facts, drafts)
 
     async def log_cycle(self, context: CallContext, sent: SectionLogCycle) -> SectionReceipt:
         """Append a cycle; it says what it cut and what it pushed out."""
@@ -164,13 +175,20 @@ class Agents:
         keeps_sync_key: bool = False,
     ) -> SectionReceipt:
         for draft in drafts:
-            sections.check_size(draft, f"section {draft.name}")
+            sections.check_size(draft, f"sections.{draft.name}.value")
         changes = tuple(
             SectionChange(draft.name, draft.value, draft.visibility, draft.byte_size, expected[draft.name])
             for draft in drafts
         )
         write = SectionsWrite(agent=agent, changes=changes, sync_key=sync_key, keeps_sync_key=keeps_sync_key)
-        at = await self._storage.write_sections(write)
+        try:
+            at = await self._storage.write_sections(write)
+        except VersionConflict as conflict:
+            names = ", ".join(draft.name for draft in drafts)
+            raise VersionConflict(
+                conflict.current_version,
+                f"Of section {names}, one is at version {conflict.current_version} now; read it again, then write.",
+            ) from None
         versions = {draft.name: expected[draft.name] + 1 for draft in drafts}
         return SectionReceipt(action=action, versions=versions, updated_at=at, warnings=sections.warnings(drafts))
 
@@ -241,7 +259,7 @@ class Agents:
                 Recorded(agent=agent, revision=revision)
                 for agent, revision in zip(recipients, appended.revisions, strict=True)
             ),
-            takeaway=takeaway,
+            takeaway=None if appended.deduped and not replay else takeaway,
         )
 
 
@@ -257,6 +275,12 @@ def _agent(ref: AgentRef) -> Agent:
 
 def _names(sent: Sequence[str] | None) -> list[SectionName]:
     return list(SectionName) if sent is None else [SectionName(name) for name in dict.fromkeys(sent)]
+
+
+def _deduped(facts: EnvelopeFacts, drafts: Sequence[SectionDraft]) -> SectionReceipt:
+    """The receipt of a sync that repeats the last one."""
+    current = {draft.name: _version(facts, draft.name) for draft in drafts}
+    return SectionReceipt(action="section.sync", versions=current, updated_at=None, deduped=True)
 
 
 def _version(facts: EnvelopeFacts, name: SectionName) -> int:

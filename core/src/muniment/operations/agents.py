@@ -19,7 +19,7 @@ from muniment.agent_models import (
     SectionReceipt,
     SharedView,
 )
-from muniment.inputs import AgentId, Cursor, Id, IdempotencyKey, Input, ListLimit, storable
+from muniment.inputs import AgentId, Cursor, Id, IdempotencyKey, Input, ListLimit, storable, telling
 from muniment.operations import section_schemas
 from muniment.operations.operation import Operation
 
@@ -91,7 +91,9 @@ class SectionSync(Input):
 
 
 class SectionLogCycle(Input):
-    text: Annotated[str, Field(min_length=1, max_length=limits.CONTENT_MAX), AfterValidator(storable)]
+    text: Annotated[
+        str, Field(min_length=1, max_length=limits.CONTENT_MAX), AfterValidator(storable), AfterValidator(telling)
+    ]
     version: SectionVersion | None = None
 
 
@@ -122,11 +124,14 @@ class ExchangeLoopTripped(_Exchange):
 
 class ExchangeTaskCompleted(_Exchange):
     assignee: AgentRef
-    title: Annotated[str, Field(min_length=1, max_length=limits.QUERY_MAX), AfterValidator(storable)]
+    title: Annotated[
+        str, Field(min_length=1, max_length=limits.QUERY_MAX), AfterValidator(storable), AfterValidator(telling)
+    ]
     result: Annotated[
         str,
         Field(min_length=1, max_length=200, description="a pull request's URL, or a status"),
         AfterValidator(storable),
+        AfterValidator(telling),
     ]
     peers: Annotated[list[AgentId], Field(max_length=limits.PEERS_MAX)] = Field(default_factory=list[str])
 
