@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
@@ -225,6 +225,3 @@ class Identified(Record):
 
     project: ProjectRecord
     created: bool
-
-
-RankerName = Literal["meaning", "words", "tags"]

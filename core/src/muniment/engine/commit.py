@@ -26,22 +26,7 @@ class Committed:
         """Tell the observers; never raises."""
         if not self._observers:
             return
-        record = AuditRecord(
-            id=audit.id,
-            at=receipt.updated_at,
-            actor=audit.actor,
-            agent=audit.agent,
-            surface=audit.surface,
-            action=audit.action,
-            memory_id=audit.memory_id,
-            project_id=audit.project_id,
-            version=audit.version,
-            changed=audit.changed,
-            scope_key=audit.scope_key,
-            moved_to=audit.moved_to,
-            patch=audit.patch,
-            details=dict(audit.details) if audit.details else None,
-        )
+        record = audit.record(receipt.updated_at)
         for observer in self._observers:
             try:
                 observer(receipt, record)

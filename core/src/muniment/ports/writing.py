@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from muniment.lexical import Terms
-from muniment.models import PatchEffect, Scope, Share
+from muniment.models import AuditRecord, PatchEffect, Scope, Share
 from muniment.ports.vectors import Passages
 
 
@@ -33,6 +33,25 @@ class AuditDraft:
     moved_to: str | None = None
     patch: PatchEffect | None = None
     details: Mapping[str, Any] | None = None
+
+    def record(self, at: datetime) -> AuditRecord:
+        """The entry as it is stored at ``at``, and as an observer sees it."""
+        return AuditRecord(
+            id=self.id,
+            at=at,
+            actor=self.actor,
+            agent=self.agent,
+            surface=self.surface,
+            action=self.action,
+            memory_id=self.memory_id,
+            project_id=self.project_id,
+            version=self.version,
+            changed=self.changed,
+            scope_key=self.scope_key,
+            moved_to=self.moved_to,
+            patch=self.patch,
+            details=dict(self.details) if self.details else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

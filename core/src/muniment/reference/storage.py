@@ -191,7 +191,7 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
         now = self.clock()
         row = ProjectRow(new.id, new.key, new.owner, 1, now, now, {})
         self.data.projects[new.id] = row
-        self.data.audit[new.audit.id] = audited(new.audit, now)
+        self.data.audit[new.audit.id] = new.audit.record(now)
         return self.project_facts(row, audience), True
 
     def registered(self, new: NewProject) -> ProjectRow | None:
@@ -202,7 +202,7 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
     async def record(self, audit: AuditDraft) -> None:
         """Store an audit entry once."""
         await self.pause()
-        self.data.audit.setdefault(audit.id, audited(audit, self.clock()))
+        self.data.audit.setdefault(audit.id, audit.record(self.clock()))
 
     async def change_share(self, change: ShareChange) -> Applied:
         """Compare-and-set on the project's version."""
@@ -213,7 +213,7 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
         self.match_grants(row, change)
         row = self.shared(row, change)
         self.data.projects[row.id] = row
-        self.data.audit[change.audit.id] = audited(change.audit, row.updated_at)
+        self.data.audit[change.audit.id] = change.audit.record(row.updated_at)
         return Applied(row.version, row.created_at, row.updated_at)
 
     def match_grants(self, row: ProjectRow, change: ShareChange) -> None:
@@ -413,7 +413,7 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
     def stage_audit(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
         """The audit entry."""
         self.on_write("audit")
-        staged.audit = audited(mutation.audit, staged.memory.updated_at if staged.memory else now)
+        staged.audit = mutation.audit.record(staged.memory.updated_at if staged.memory else now)
 
     def stage_receipt(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
         """The claim, if there is one and its key is free. Raises ReceiptTaken."""
@@ -509,26 +509,6 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
     async def pause(self) -> None:
         """Let others run, as any storage that waits for a server does."""
         await asyncio.sleep(0)
-
-
-def audited(draft: AuditDraft, at: datetime) -> AuditRecord:
-    """An audit entry as it is stored."""
-    return AuditRecord(
-        id=draft.id,
-        at=at,
-        actor=draft.actor,
-        agent=draft.agent,
-        surface=draft.surface,
-        action=draft.action,
-        memory_id=draft.memory_id,
-        project_id=draft.project_id,
-        version=draft.version,
-        changed=draft.changed,
-        scope_key=draft.scope_key,
-        moved_to=draft.moved_to,
-        patch=draft.patch,
-        details=dict(draft.details) if draft.details else None,
-    )
 
 
 def create(context: PluginContext) -> ReferenceStorage:

@@ -12,7 +12,6 @@ from muniment.models import AuditRecord
 from muniment.ports import Applied, Index, Mutation, Passages, StoredReceipt
 from muniment.reference import ReferenceStorage
 from muniment.reference.rows import MemoryRow, ReceiptRow, Staged
-from muniment.reference.storage import audited
 
 MUTANTS = Mutants()
 
@@ -157,7 +156,7 @@ class AuditsTwice(ReferenceStorage):
     def stage_audit(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
         """Once more under another id."""
         super().stage_audit(staged, mutation, now)
-        copy = audited(replace(mutation.audit, id=f"{mutation.audit.id}-trigger"), now)
+        copy = replace(mutation.audit, id=f"{mutation.audit.id}-trigger").record(now)
         self.data.audit[copy.id] = copy
 
 
@@ -180,7 +179,7 @@ class AuditsRefused(ReferenceStorage):
 
     async def apply(self, mutation: Mutation) -> Applied:
         """Write the entry, then try."""
-        self.data.audit[mutation.audit.id] = audited(mutation.audit, self.clock())
+        self.data.audit[mutation.audit.id] = mutation.audit.record(self.clock())
         return await super().apply(mutation)
 
 
