@@ -11,25 +11,28 @@ import asyncio
 import logging
 import select
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from muniment_storage_postgres import refusals
 from muniment_storage_postgres.settings import Options
 from muniment_storage_postgres.sql import STATEMENTS
+from muniment_storage_postgres.turns import Turns
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = AsyncConnection[Row]
 Pool: TypeAlias = AsyncConnectionPool[Connection]
 Parameters: TypeAlias = Mapping[str, Any]
+_Held: TypeAlias = tuple[Pool, Connection]
+"""A connection in use, and the pool that it belongs to."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class Database:
         self._mending = asyncio.Lock()
         self._closed = False
         self._vector: TypeInfo | None = None
-        self._turns = asyncio.Semaphore(options.pool_size)
+        self._turns: Turns[_Held] = Turns(options.pool_size, options.busy_timeout, self._leave)
         self._pool = self._new_pool()
 
     async def open(self) -> None:
@@ -81,8 +84,7 @@ class Database:
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run work that changes nothing, once more on a fresh connection if its connection was lost."""
         try:
-            async with self._connection() as connection:
-                return await work(connection)
+            return await self._run(work)
         except _Lost as lost:
             # Other connections of this pool may be as dead as this one.
             await self._mend(lost.pool)
@@ -93,8 +95,7 @@ class Database:
     async def write(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run work once."""
         try:
-            async with self._connection() as connection:
-                return await work(connection)
+            return await self._run(work)
         except _Lost as lost:
             raise refusals.of_statement(lost.cause, self._place) from lost.cause
         except psycopg.Error as error:
@@ -130,35 +131,40 @@ class Database:
             raise answer
         return answer
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Connection]:
-        """A connection that was alive a moment ago. Raises _Lost where it breaks while it is used."""
-        await self._turn()
+    async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run work on a connection that was alive a moment ago. Raises _Lost where it breaks while it is used."""
         try:
-            pool, connection = await self._take()
+            held = await self._turns.take()
+        except TimeoutError as error:
+            raise refusals.busy(self._place) from error
+        try:
+            held = held or await self._take()
+            pool, connection = held
             try:
-                yield connection
+                return await work(connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if connection.closed:
                     raise _Lost(error, pool) from error
                 raise
-            finally:
-                await pool.putconn(connection)
         finally:
-            self._turns.release()
+            await self._leave(held)
 
-    async def _turn(self) -> None:
-        """Wait until the pool can have a free connection, so that a wait in the pool itself means trouble."""
-        if not self._turns.locked():
-            await self._turns.acquire()
+    async def _leave(self, held: _Held | None) -> None:
+        """End a turn. A connection in order goes to whoever waits; the pool is asked only when nobody does."""
+        if held is None:
+            self._turns.end()
+            return
+        pool, connection = held
+        in_order = pool is self._pool and connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if in_order and self._turns.hand_over(held):
             return
         try:
-            async with asyncio.timeout(self._options.busy_timeout):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise refusals.busy(self._place) from error
+            await pool.putconn(connection)
+        finally:
+            self._turns.end()
 
-    async def _take(self) -> tuple[Pool, Connection]:
+    async def _take(self) -> _Held:
+        """A connection of the pool. Nobody has a turn without one being free, so a wait in the pool means trouble."""
         patience = _PROMPT
         while True:
             pool = self._pool

@@ -1,18 +1,18 @@
-"""Packed answers of a search: who is readable, who holds a term or a tag, and who comes first by a score.
+"""Packed answers of a search: who is readable, and who holds a term or a tag.
 
 Memories are places in arrays that are ordered by the memories' numbers. No I/O, and no formula.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muniment.ranking import POOL, Postings
+from muniment.ranking import Postings
 from muniment_storage_postgres.records import Row
 
 _BITS = 20
@@ -32,11 +32,6 @@ class Readable:
     numbers: Numbers
     lengths: Numbers
     selected: NDArray[np.bool_]
-
-    @property
-    def average_length(self) -> float:
-        """The mean length, 0 of nothing."""
-        return int(self.lengths.sum()) / len(self.lengths) if len(self.lengths) else 0.0
 
 
 def tag_key(tag: str) -> str:
@@ -95,20 +90,6 @@ def counted(among: Readable, tags: Sequence[Postings]) -> Numbers:
     for one in tags:
         counts[one.places] += 1
     return counts
-
-
-def first(scores: NDArray[np.float64], above: float = -np.inf) -> list[int]:
-    """The places of the pool of highest scores, and of all that tie with its last."""
-    places = np.flatnonzero(scores > above)
-    if len(places) > POOL:
-        least = np.partition(scores[places], -POOL)[-POOL]
-        places = places[scores[places] >= least]
-    return places.tolist()
-
-
-def best(leg: Mapping[str, float]) -> list[str]:
-    """The ids of a ranker's pool: highest score first, ties by id."""
-    return sorted(leg, key=lambda memory_id: (-leg[memory_id], memory_id))[:POOL]
 
 
 def _unpacked(packed: bytes) -> tuple[Numbers, Numbers]:
