@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -93,6 +93,46 @@ class Legs:
     tags: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Each ranker's score of every readable memory by its place, shape `(memories,)`, and the words' `ceiling`.
+
+    What a ranker has no score for is -inf by meaning and 0 by words and by tags.
+    """
+
+    meaning: NDArray[np.float64]
+    words: NDArray[np.float64]
+    tags: NDArray[np.float64]
+    ceiling: float
+
+    def candidates(self, *, blur: float = 0.0) -> list[int]:
+        """The places of each ranker's pool and of all that tie with its last, ascending.
+
+        `blur` is how far a score by meaning may be from the exact one; whatever could belong to the pool is in it.
+        """
+        pools = (_first(self.meaning, above=-np.inf, blur=blur), _first(self.words), _first(self.tags))
+        return sorted({*pools[0], *pools[1], *pools[2]})
+
+    def fuse(
+        self, places: Mapping[str, int], *, fusion: Fusion, min_score: float | None, offset: int, limit: int
+    ) -> list[Ranked]:
+        """`fuse` of the candidates whose `places` are given by id; their scores are exact."""
+        identities = sorted(places)
+        at = np.array([places[identity] for identity in identities], dtype=np.int64)
+        candidates = _Columns(identities, self.meaning[at], self.words[at], self.tags[at])
+        pools = (_ranks(candidates.meaning, above=-np.inf), _ranks(candidates.words), _ranks(candidates.tags))
+        kept = candidates.only(np.logical_or.reduce([(ranks > 0) & (ranks <= POOL) for ranks in pools]))
+        return _fused(
+            kept,
+            ceiling=self.ceiling,
+            fusion=fusion,
+            weight=WEIGHT,
+            min_score=min_score,
+            offset=offset,
+            limit=limit,
+        )
+
+
 def idf(documents: int, frequency: int) -> float:
     """How rare a term is: `ln(1 + (N - df + 0.5) / (df + 0.5))`, never negative.
 
@@ -153,6 +193,33 @@ def bm25_ceiling(query: Mapping[str, float], statistics: Statistics) -> float:
     )
 
 
+def scores_of_all(
+    query: Mapping[str, float],
+    *,
+    lengths: NDArray[np.int64],
+    by_term: Mapping[str, Postings],
+    matching_tags: NDArray[np.int64],
+    meaning: NDArray[np.float64],
+    selected: NDArray[np.bool_],
+) -> Scores:
+    """The scores of every memory that the caller can read, for a storage that keeps postings; shapes `(memories,)`.
+
+    `lengths` and `by_term` count for the statistics whatever is `selected`; `matching_tags` says how many tags of the
+    query each memory holds, and `meaning` is its best cosine, -inf where it has none.
+    """
+    statistics = Statistics(
+        documents=len(lengths),
+        average_length=int(lengths.sum()) / len(lengths) if len(lengths) else 0.0,
+        document_frequencies={term: len(one.places) for term, one in by_term.items()},
+    )
+    return Scores(
+        meaning=np.where(selected, meaning, -np.inf),
+        words=bm25_of_all(by_term, lengths, query, statistics) * selected,
+        tags=matching_tags / (matching_tags + 1) * selected,
+        ceiling=bm25_ceiling(query, statistics),
+    )
+
+
 @lru_cache(maxsize=256)
 def query_tags(query: str) -> frozenset[str]:
     """The words of a query that could be tags.
@@ -203,40 +270,94 @@ def fuse(
     """
     if not 0.0 <= weight <= 1.0:
         raise ValueError(f"The weight of meaning is {weight}; it must be between 0 and 1.")
-    meaning, words, tags = (_ranks(leg) for leg in (legs.meaning, legs.words, legs.tags))
-    share = weight if legs.meaning else 0.0
-    hits: list[tuple[float, str, _Parts]] = []
-    for identity in {**meaning, **words, **tags}:
-        parts = (meaning.get(identity), words.get(identity), tags.get(identity))
-        score = _reciprocal(parts) if fusion is Fusion.rrf else _weighted(parts, ceiling, share)
-        if score > 0.0 and (min_score is None or score >= min_score):
-            hits.append((-score, identity, parts))
-    hits.sort(key=lambda hit: hit[:2])
-    page = hits[offset:] if limit is None else hits[offset : offset + limit]
-    return [_ranked(identity, -negated, parts) for negated, identity, parts in page]
+    identities = sorted({*legs.meaning, *legs.words, *legs.tags})
+    meaning, words, tags = (
+        np.array([leg.get(identity, -np.inf) for identity in identities], dtype=np.float64)
+        for leg in (legs.meaning, legs.words, legs.tags)
+    )
+    return _fused(
+        _Columns(identities, meaning, words, tags),
+        ceiling=ceiling,
+        fusion=fusion,
+        weight=weight,
+        min_score=min_score,
+        offset=offset,
+        limit=limit,
+    )
 
 
-_Part = tuple[int, float]
-"""A rank and a score. Of thousands of candidates only a page becomes records, which cost more than all the sums."""
-_Parts = tuple[_Part | None, _Part | None, _Part | None]
+def _first(scores: NDArray[np.float64], *, above: float = 0.0, blur: float = 0.0) -> list[int]:
+    """The places of the pool of highest scores, and of all that tie with its last."""
+    places = np.flatnonzero(scores > above)
+    if len(places) > POOL:
+        least = np.partition(scores[places], -POOL)[-POOL]
+        places = places[scores[places] >= least - 2 * blur]
+    return places.tolist()
 
 
-def _ranked(identity: str, score: float, parts: _Parts) -> Ranked:
-    meaning, words, tags = (RankerHit(rank=part[0], score=part[1]) if part else None for part in parts)
-    return Ranked(id=identity, score=score, meaning=meaning, words=words, tags=tags)
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Candidates in the order of their ids, with each ranker's scores; what it has no score for is 0 or -inf."""
+
+    identities: Sequence[str]
+    meaning: NDArray[np.float64]
+    words: NDArray[np.float64]
+    tags: NDArray[np.float64]
+
+    def only(self, kept: NDArray[np.bool_]) -> _Columns:
+        """Some of the candidates."""
+        identities = [self.identities[place] for place in np.flatnonzero(kept).tolist()]
+        return _Columns(identities, self.meaning[kept], self.words[kept], self.tags[kept])
 
 
-def _ranks(leg: Mapping[str, float]) -> dict[str, _Part]:
-    matches = sorted((-score, identity) for identity, score in leg.items() if score > 0.0)
-    return {identity: (min(place, POOL + 1), -negated) for place, (negated, identity) in enumerate(matches, start=1)}
+def _fused(
+    candidates: _Columns,
+    *,
+    ceiling: float,
+    fusion: Fusion,
+    weight: float,
+    min_score: float | None,
+    offset: int,
+    limit: int | None,
+) -> list[Ranked]:
+    """A part of the fused order. All sums are added up in one order, so that equal memories tie on every machine."""
+    legs = (candidates.meaning, candidates.words, candidates.tags)
+    ranks = [_ranks(leg) for leg in legs]
+    scores = np.zeros(len(candidates.identities))
+    if fusion is Fusion.rrf:
+        for of_leg in ranks:
+            scores += np.where((of_leg > 0) & (of_leg <= POOL), 1.0 / (RRF_K + of_leg), 0.0)
+    else:
+        share = weight if np.any(candidates.meaning > -np.inf) else 0.0
+        meaning, words, tags = (np.where(of_leg > 0, leg, 0.0) for of_leg, leg in zip(ranks, legs, strict=True))
+        share_of_words = words / ceiling if ceiling > 0.0 else np.zeros(len(words))
+        scores = share * meaning + (1.0 - share) * share_of_words + TAG_WEIGHT * tags
+    order = np.argsort(-scores, kind="stable")
+    order = order[(scores[order] > 0.0) & (scores[order] >= (0.0 if min_score is None else min_score))]
+    page = order[offset:] if limit is None else order[offset : offset + limit]
+    return [
+        Ranked(
+            id=candidates.identities[place],
+            score=float(scores[place]),
+            meaning=_hit(ranks[0], candidates.meaning, place),
+            words=_hit(ranks[1], candidates.words, place),
+            tags=_hit(ranks[2], candidates.tags, place),
+        )
+        for place in map(int, page)
+    ]
 
 
-def _weighted(parts: _Parts, ceiling: float, weight: float) -> float:
-    meaning, words, tags = parts
-    share_of_words = words[1] / ceiling if words and ceiling > 0.0 else 0.0
-    by_meaning = weight * meaning[1] if meaning else 0.0
-    return by_meaning + (1.0 - weight) * share_of_words + (TAG_WEIGHT * tags[1] if tags else 0.0)
+def _hit(ranks: NDArray[np.int64], leg: NDArray[np.float64], place: int) -> RankerHit | None:
+    return RankerHit(rank=int(ranks[place]), score=float(leg[place])) if ranks[place] else None
 
 
-def _reciprocal(parts: _Parts) -> float:
-    return sum(1.0 / (RRF_K + part[0]) for part in parts if part and part[0] <= POOL)
+def _ranks(scores: NDArray[np.float64], *, above: float = 0.0) -> NDArray[np.int64]:
+    """Each score's rank from 1, the highest first, equal ones in their order; 0 where it is no match.
+
+    Below the pool all ranks are `POOL + 1`.
+    """
+    ranks = np.zeros(len(scores), dtype=np.int64)
+    matches = np.flatnonzero(scores > above)
+    order = matches[np.argsort(-scores[matches], kind="stable")]
+    ranks[order] = np.minimum(np.arange(1, len(order) + 1), POOL + 1)
+    return ranks

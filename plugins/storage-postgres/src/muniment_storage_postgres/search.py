@@ -18,15 +18,36 @@ from muniment_storage_postgres.database import Connection, Row, rows
 from muniment_storage_postgres.postings import Readable
 from muniment_storage_postgres.records import Parameters
 
+_KNOWN_NAMES = 100_000
+"""Ids that are kept in mind, of some 100 bytes each."""
 _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
+class Names:
+    """The ids of memories by their numbers. A number is given once and for ever, so what was read stays true."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}
+
+    async def of(self, connection: Connection, numbers: Sequence[int]) -> list[str]:
+        """The id of each; only those that are new here are asked for."""
+        unknown = [number for number in numbers if number not in self._known]
+        if unknown:
+            if len(self._known) + len(unknown) > _KNOWN_NAMES:
+                self._known.clear()
+                unknown = list(numbers)
+            # As text, since a list of as many numbers would be written out one by one.
+            listed = "{" + ",".join(map(str, unknown)) + "}"
+            self._known.update(await rows(connection, "ids", {"numbers": listed}))
+        return [self._known[number] for number in numbers]
+
+
 async def search(
-    connection: Connection, audience: Audience, selector: Selector, query: SearchQuery, space: int | None
+    connection: Connection, names: Names, audience: Audience, selector: Selector, query: SearchQuery, space: int | None
 ) -> list[Found]:
     """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
     try:
-        page = await _page(connection, _Asked(audience, selector, query, space))
+        page = await _page(connection, names, _Asked(audience, selector, query, space))
         async with connection.pipeline():
             contents = await rows(connection, "contents", {"ids": [one.id for one in page]})
             await connection.execute(b"COMMIT")
@@ -66,16 +87,14 @@ class _Asked:
         }
 
 
-async def _page(connection: Connection, asked: _Asked) -> list[ranking.Ranked]:
+async def _page(connection: Connection, names: Names, asked: _Asked) -> list[ranking.Ranked]:
     """The asked part of the fused order."""
     readable, scores = await _scores(connection, asked)
     places = scores.candidates()
-    numbers = readable.numbers[places].tolist()
-    named = dict(await rows(connection, "ids", {"numbers": numbers})) if numbers else {}
+    ids = await names.of(connection, readable.numbers[places].tolist())
     query = asked.query
-    return ranking.fuse(
-        scores.legs({named[number]: place for number, place in zip(numbers, places, strict=True)}),
-        ceiling=scores.ceiling,
+    return scores.fuse(
+        dict(zip(ids, places, strict=True)),
         fusion=query.fusion,
         min_score=query.min_score,
         offset=query.offset,

@@ -61,6 +61,7 @@ class PostgresStorage(PostgresAgents):
         self._revision: str | None = None
         self._spaces: dict[str, int] = {}
         self._scopes: dict[str, int] = {}
+        self._names = search.Names()
 
     # ------------------------------------------------------------ life
 
@@ -206,7 +207,9 @@ class PostgresStorage(PostgresAgents):
     async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
         """The fused order over the readable live memories."""
         space = await self._number(query.space)
-        return await self._database.read(lambda connection: search.search(connection, audience, selector, query, space))
+        return await self._database.read(
+            lambda connection: search.search(connection, self._names, audience, selector, query, space)
+        )
 
     async def history(
         self, audience: Audience, memory_id: str, *, before: int | None, limit: int

@@ -51,7 +51,7 @@ FROM (
 WHERE d.memories IS NOT NULL
 
 -- name: ids
-SELECT m.number, m.id FROM memory m WHERE m.number = ANY(%(numbers)s::bigint[])
+SELECT m.number, m.id FROM memory m WHERE m.number = ANY(%(numbers)s::text::bigint[])
 
 -- name: contents
 SELECT m.id, m.scope, m.project_id, m.content, m.tags, m.version, m.last_edited_by, m.created_at, m.updated_at
