@@ -22,6 +22,8 @@ async def apply(database: Database, mutation: Mutation, *, space: int | None, sc
     the audit entry names.
     """
     statement, parameters = _prepared(mutation, space)
+    if mutation.claim is not None:
+        statement += "_once"
     parameters["scope"] = scope
     for _ in range(_ATTEMPTS):
         try:

@@ -1,7 +1,8 @@
 """The hot statements, by name, from the files beside this one.
 
-A statement begins at a line ``-- name: NAME``; a line ``-- include: NAME`` stands for another one of the same file or
-of ``memories.sql``, which holds what an audience is. Parameters are psycopg's, ``%(name)s``.
+A statement begins at a line ``-- name: NAME``; a line ``-- include: NAME`` stands for another one, of any file. One
+with a line ``-- once: NAME`` is there twice: as ``STATEMENT`` without that part, and as ``STATEMENT_once`` with it.
+Parameters are psycopg's, ``%(name)s``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-_FILES = ("agents", "background", "events", "memories", "mutations", "projects", "search")
+_FILES = ("agents", "background", "events", "memories", "mutations", "projects", "receipts", "search")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
+_ONCE = re.compile(r"^-- once: (\w+)$", re.MULTILINE)
 
 
 def _load() -> Mapping[str, bytes]:
@@ -21,6 +23,8 @@ def _load() -> Mapping[str, bytes]:
         parts = _NAME.split(files(__name__).joinpath(f"{name}.sql").read_text("utf-8"))
         texts.update(zip(parts[1::2], parts[2::2], strict=True))
     whole = {name: _INCLUDE.sub(lambda match: texts[match[1]], text) for name, text in texts.items()}
+    once = {f"{name}_once": _ONCE.sub(lambda match: texts[match[1]], text) for name, text in whole.items()}
+    whole.update({name: text for name, text in once.items() if text != whole[name.removesuffix("_once")]})
     return {name: _without_comments(text).encode() for name, text in whole.items()}
 
 

@@ -7,30 +7,6 @@
 -- Locks are taken in this order, everywhere: events, sections by name, envelopes by key, receipts. Nobody waits for one
 -- that comes earlier while holding a later one, so there is no deadlock.
 
--- name: kept_claim
--- The idempotency claim of a statement whose first part is called `changed`, with one row (count, at); a key that is
--- taken violates receipt_pkey, which undoes the whole statement. A few expired claims are cleared away in passing.
-, cleared AS (
-    DELETE FROM receipt r
-    WHERE r.ctid = ANY(ARRAY(
-        SELECT o.ctid FROM receipt o
-        WHERE o.at <= now() - (SELECT %(kept)s::interval)
-        ORDER BY o.at LIMIT 4
-        FOR UPDATE SKIP LOCKED
-    ))
-), expired AS (
-    DELETE FROM receipt r
-    WHERE r.principal = (SELECT %(claim_principal)s::text) AND r.key = (SELECT %(claim_key)s::text)
-        AND r.at <= now() - %(kept)s::interval
-    RETURNING 1
-), claimed AS (
-    INSERT INTO receipt (principal, key, body_hash, memory_id, receipt, at)
-    SELECT
-        %(claim_principal)s, %(claim_key)s, %(claim_body)s, %(claim_memory)s, %(claim_receipt)s::jsonb, c.at
-    FROM changed c
-    WHERE c.count > 0 AND (SELECT count(*) FROM expired) >= 0
-)
-
 -- name: register_agent
 INSERT INTO envelope AS e (agent_name, instance_id, revision, last_seen, oldest, pods)
 VALUES (%(agent)s, %(instance)s, 0, 0, 1, %(pods)s::text[])
@@ -110,11 +86,11 @@ SELECT s.name, s.version
 FROM section s
 WHERE s.agent_name = %(agent)s::text AND s.instance_id = %(instance)s::text AND s.name = ANY(%(names)s::text[])
 
--- name: appended
+-- name: append_exchange
 -- `raised` locks the envelopes in the order of their keys and takes each one's newest revision. Which entries the cap
 -- leaves is decided there too, as `oldest`, which every read obeys. Deleting the others only clears away, and by this
 -- statement's snapshot, which may be older than the lock: `missed` says that the entry that left the cap was not
--- visible to it. `changed` is complete, and its time taken, only when all envelopes are locked. The LIMIT is more than
+-- visible to it. `happened` is complete, and its time taken, only when all envelopes are locked. The LIMIT is more than
 -- there ever are, one or two; it tells the planner that they are few.
 WITH sent AS MATERIALIZED (
     SELECT
@@ -137,45 +113,35 @@ WITH sent AS MATERIALIZED (
     ON CONFLICT (agent_name, instance_id) DO UPDATE SET
         revision = e.revision + 1, oldest = greatest(e.oldest, e.revision + 2 - %(cap)s::int)
     RETURNING e.agent_name, e.instance_id, e.revision, e.oldest
-), changed AS MATERIALIZED (
+), happened AS MATERIALIZED (
     SELECT count(*) AS count, clock_timestamp() AS at FROM raised
 ), stored AS (
     INSERT INTO exchange (
         agent_name, instance_id, revision, at, kind, surface_pod_id, surface_label, peers, takeaway, size
     )
     SELECT
-        r.agent_name, r.instance_id, r.revision, c.at, s.kind, s.surface_pod_id, s.surface_label,
+        r.agent_name, r.instance_id, r.revision, h.at, s.kind, s.surface_pod_id, s.surface_label,
         s.peers, s.takeaway, s.size
-    FROM changed c CROSS JOIN raised r JOIN sent s ON s.agent = r.agent_name AND s.instance = r.instance_id
+    FROM happened h CROSS JOIN raised r JOIN sent s ON s.agent = r.agent_name AND s.instance = r.instance_id
 ), keyed AS (
     INSERT INTO exchange_key (agent_name, instance_id, dedupe_key, revision)
-    SELECT r.agent_name, r.instance_id, %(dedupe_key)s, r.revision FROM changed c CROSS JOIN raised r
+    SELECT r.agent_name, r.instance_id, %(dedupe_key)s, r.revision FROM happened h CROSS JOIN raised r
 ), trimmed AS (
     DELETE FROM exchange x
     USING raised r
     WHERE x.agent_name = r.agent_name AND x.instance_id = r.instance_id AND x.revision < r.oldest
     RETURNING x.agent_name, x.instance_id, x.revision
 )
-
--- name: answered
+-- once: kept_claim
 SELECT
-    coalesce(r.revision, s.used), r.revision IS NULL, c.at,
+    coalesce(r.revision, s.used), r.revision IS NULL, h.at,
     r.revision > %(cap)s::int AND NOT EXISTS (
         SELECT FROM trimmed t
         WHERE t.agent_name = r.agent_name AND t.instance_id = r.instance_id AND t.revision = r.revision - %(cap)s::int
     ) AS missed
-FROM sent s CROSS JOIN changed c
+FROM sent s CROSS JOIN happened h
 LEFT JOIN raised r ON r.agent_name = s.agent AND r.instance_id = s.instance
 ORDER BY s.place
-
--- name: append_exchange
--- include: appended
--- include: answered
-
--- name: append_exchange_once
--- include: appended
--- include: kept_claim
--- include: answered
 
 -- name: trim_exchanges
 DELETE FROM exchange x

@@ -3,23 +3,16 @@
 -- An event's number is drawn as it is stored, so two that are enqueued one after the other have numbers in that order.
 -- Every now() is the database's, taken as the statement arrives.
 
--- name: enqueued
+-- name: enqueue_event
 WITH stored AS (
     INSERT INTO event (agent_name, instance_id, id, payload, enqueued_at, acked, attempts)
     VALUES (%(agent)s, %(instance)s, %(id)s, %(payload)s, now(), false, 0)
     RETURNING enqueued_at
-), changed AS (
+), happened AS (
     SELECT 1 AS count, s.enqueued_at AS at FROM stored s
 )
-
--- name: enqueue_event
--- include: enqueued
-SELECT c.at FROM changed c
-
--- name: enqueue_event_once
--- include: enqueued
--- include: kept_claim
-SELECT c.at FROM changed c
+-- once: kept_claim
+SELECT h.at FROM happened h
 
 -- name: claim_events
 -- Envelope and entries are read by the one snapshot of this statement, so they need no lock: what an append, an

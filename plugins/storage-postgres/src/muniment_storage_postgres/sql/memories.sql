@@ -96,9 +96,5 @@ WHERE a.memory_id = %(id)s::text AND a.version < coalesce(%(before)s::int, 21474
 ORDER BY a.version DESC
 LIMIT %(limit)s::int
 
--- name: find_receipt
-SELECT r.body_hash, r.memory_id, r.receipt, r.at FROM receipt r
-WHERE r.principal = %(principal)s::text AND r.key = %(key)s::text AND r.at > now() - %(kept)s::interval
-
 -- name: describe
 SELECT current_setting('server_version'), (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector')

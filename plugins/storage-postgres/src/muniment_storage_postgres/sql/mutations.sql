@@ -5,8 +5,7 @@
 -- vectors behind that were committed meanwhile. `unchanged` rows are retried by the caller.
 
 -- name: trail
--- The audit entry and the claim of a mutation whose first part is called `changed`; a key that is taken violates
--- receipt_pkey, which undoes the whole statement. A few expired claims are cleared away in passing.
+-- The audit entry and the claim of a mutation whose first part is called `changed`.
 , audited AS (
     INSERT INTO audit (
         id, at, actor, agent, surface, action, memory_id, project_id, version, changed, scope_key, moved_to, patch,
@@ -17,26 +16,10 @@
         %(audit_version)s, %(audit_changed)s::text[], %(audit_scope_key)s, %(moved_to)s, %(patch)s::jsonb,
         %(details)s::jsonb
     FROM changed c
-), cleared AS (
-    DELETE FROM receipt r
-    WHERE r.ctid = ANY(ARRAY(
-        SELECT o.ctid FROM receipt o
-        WHERE o.at <= now() - %(kept)s::interval AND %(claim_key)s::text IS NOT NULL
-        ORDER BY o.at LIMIT 4
-        FOR UPDATE SKIP LOCKED
-    ))
-), expired AS (
-    DELETE FROM receipt r
-    WHERE r.principal = %(claim_principal)s::text AND r.key = %(claim_key)s::text
-        AND r.at <= now() - %(kept)s::interval
-    RETURNING 1
-), claimed AS (
-    INSERT INTO receipt (principal, key, body_hash, memory_id, receipt, at)
-    SELECT
-        %(claim_principal)s, %(claim_key)s, %(claim_body)s, %(claim_memory)s, %(claim_receipt)s::jsonb, c.updated_at
-    FROM changed c
-    WHERE %(claim_key)s::text IS NOT NULL AND (SELECT count(*) FROM expired) >= 0
+), happened AS (
+    SELECT count(*) AS count, max(c.updated_at) AS at FROM changed c
 )
+-- once: kept_claim
 SELECT c.version, c.created_at, c.updated_at FROM changed c
 
 -- name: place
