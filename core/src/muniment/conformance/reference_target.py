@@ -33,6 +33,9 @@ from muniment.reference.agent_rows import AgentData
 from muniment.reference.rows import MemoryRow
 
 
+Clock = Callable[[], datetime]
+
+
 class CoarseClock:
     """The same for every subject, and the same time for some readings at once: rows tie, as on a coarse server."""
 
@@ -54,24 +57,30 @@ class ReferenceSubject(Subject):
     """The data behind the clients, and the clock and the fault that all of them share."""
 
     data: ReferenceData = field(default_factory=ReferenceData)
-    clock: CoarseClock = field(default_factory=CoarseClock)
+    clock: Clock = field(default_factory=CoarseClock)
     failing: set[object] = field(default_factory=set[object])
 
 
 class ReferenceTarget(StorageTarget[ReferenceSubject]):
-    """The reference storage, or a subclass of it; the data outlives a client that is closed."""
+    """The reference storage, or a subclass of it; the data outlives a client that is closed.
+
+    ``clock`` makes the clock of a subject.
+    """
 
     name = "reference"
     distribution = "muniment"
     real = False
 
-    def __init__(self, storage: type[ReferenceStorage] = ReferenceStorage) -> None:
+    def __init__(
+        self, storage: type[ReferenceStorage] = ReferenceStorage, clock: Callable[[], Clock] = CoarseClock
+    ) -> None:
         self._storage = storage
+        self._clock = clock
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[ReferenceSubject]:
         """Fresh data with one client."""
-        data, clock = ReferenceData(), CoarseClock()
+        data, clock = ReferenceData(), self._clock()
         failing: set[object] = set()
         yield ReferenceSubject(self._client(data, clock, failing), data, clock, failing)
 
@@ -135,7 +144,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
                 if row.lease_until is not None and row.lease_until > now:
                     queue[row.id] = replace(row, lease_until=row.lease_until - timedelta(seconds=seconds))
 
-    def _client(self, data: ReferenceData, clock: CoarseClock, failing: set[object]) -> ReferenceStorage:
+    def _client(self, data: ReferenceData, clock: Clock, failing: set[object]) -> ReferenceStorage:
         def on_write(point: str) -> None:
             if point in failing:
                 raise StorageUnavailable(f"A fault was injected at {point}.")

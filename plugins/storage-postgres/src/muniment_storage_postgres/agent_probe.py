@@ -73,5 +73,8 @@ async def mend(connection: AsyncConnection[Any]) -> None:
 
 
 async def age(connection: AsyncConnection[Any], seconds: float) -> None:
-    """Move the end of every lease back."""
-    await connection.execute("UPDATE event SET lease_until = lease_until - %s * interval '1 second'", (seconds,))
+    """Move the end of every lease that still runs back."""
+    await connection.execute(
+        "UPDATE event SET lease_until = lease_until - %s * interval '1 second' WHERE lease_until > clock_timestamp()",
+        (seconds,),
+    )

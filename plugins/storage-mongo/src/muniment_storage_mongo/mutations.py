@@ -1,0 +1,245 @@
+"""A mutation as one transaction: the memory, its passages, its audit entry and its claim, or nothing of it.
+
+Owns what each kind of mutation changes and what a compare-and-set that matched nothing means. The memory is changed by
+a pipeline, so that its times are the server's; whoever comes second to the same memory conflicts and starts again from
+what the first left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from muniment.errors import Internal, NotFound, StorageUnavailable, VersionConflict
+from muniment.ports import Applied, Create, Index, Mutation, Passages, Placement, ReceiptTaken, Remove, Restore, Revise
+from muniment_storage_mongo import receipts, records
+from muniment_storage_mongo.database import Database, Document, Session
+from muniment_storage_mongo.lanes import Lane, Lanes
+from muniment_storage_mongo.records import literal
+from muniment_storage_mongo.schema import AUDIT, DEPARTURES, MEMORIES, PASSAGES
+
+_ATTEMPTS = 4
+"""How often a mutation finds its memory in another scope, or an old receipt in its way, before it gives up."""
+
+
+class _Elsewhere(Exception):
+    """The memory is at the expected version, but in another scope than the audit entry names."""
+
+    def __init__(self, scope_key: str) -> None:
+        super().__init__()
+        self.scope_key = scope_key
+
+
+async def apply(database: Database, lanes: Lanes, mutation: Mutation) -> Applied:
+    """Apply a mutation. Raises VersionConflict, NotFound, ReceiptTaken."""
+    scope_key = mutation.placement.scope_key if isinstance(mutation, Create) else mutation.audit.scope_key
+    for _ in range(_ATTEMPTS):
+        try:
+            return await _apply(database, lanes, mutation, scope_key)
+        except _Elsewhere as elsewhere:
+            scope_key = elsewhere.scope_key
+        except DuplicateKeyError as error:
+            if mutation.claim is None or not isinstance((error.details or {}).get("keyValue", {}).get("_id"), dict):
+                raise Internal(f"Memory {mutation.memory_id} has a key that is taken already.") from error
+            if not await receipts.expire(database, mutation.claim):
+                raise ReceiptTaken from error
+    raise StorageUnavailable(f"Memory {mutation.memory_id} kept changing while it was written; try again.")
+
+
+async def _apply(database: Database, lanes: Lanes, mutation: Mutation, scope_key: str) -> Applied:
+    target = _target(mutation, scope_key)
+    if isinstance(mutation, Revise) and mutation.index is None and target is None:
+        return await database.transaction(lambda session: _Change(database, session, mutation, scope_key).label())
+    with lanes.lane(scope_key) as old:
+        if target is None:
+            return await database.transaction(
+                lambda session: _Change(database, session, mutation, scope_key).within(old)
+            )
+        with lanes.lane(target) as new:
+            return await database.transaction(
+                lambda session: _Change(database, session, mutation, scope_key).move(old, new, target)
+            )
+
+
+def _target(mutation: Mutation, scope_key: str) -> str | None:
+    """The scope that a mutation moves its memory to; None for one that leaves it where it is."""
+    if isinstance(mutation, Revise) and mutation.placement and mutation.placement.scope_key != scope_key:
+        return mutation.placement.scope_key
+    return None
+
+
+class _Change:
+    """One attempt at a mutation of a memory in ``scope_key``, within a transaction."""
+
+    def __init__(self, database: Database, session: Session, mutation: Mutation, scope_key: str) -> None:
+        self._database = database
+        self._session = session
+        self._mutation = mutation
+        self._scope_key = scope_key
+
+    async def label(self) -> Applied:
+        """New tags at most, which no cache holds."""
+        return await self._traced(await self._memory(_fields(self._mutation)))
+
+    async def within(self, lane: Lane) -> Applied:
+        """A change that leaves the memory in its scope."""
+        stamp = await lane.advance(self._database, self._session)
+        memory = await self._memory({**_fields(self._mutation), **stamp})
+        await self._replace_passages(self._scope_key)
+        return await self._traced(memory)
+
+    async def move(self, old: Lane, new: Lane, target: str) -> Applied:
+        """A change that takes the memory to another scope, its passages along."""
+        departure = await old.advance(self._database, self._session)
+        stamp = await new.advance(self._database, self._session)
+        memory = await self._memory({**_fields(self._mutation), **stamp})
+        await self._database.collection(DEPARTURES).update_one(
+            {"scope_key": self._scope_key, "memory": self._mutation.memory_id},
+            {"$set": departure},
+            upsert=True,
+            session=self._session,
+        )
+        await self._carry_passages(target)
+        await self._replace_passages(target)
+        return await self._traced(memory)
+
+    async def _memory(self, fields: Document) -> Document:
+        """Change the memory itself, if it is as the mutation expects it; its version and times."""
+        mutation = self._mutation
+        if isinstance(mutation, Create):
+            condition: Document = {"_id": mutation.memory_id, "scope_key": self._scope_key, "version": 0}
+            document = {**fields, "_id": mutation.memory_id, "version": 1, "last_edited_by": mutation.editor}
+            stamps = {"created_at": "$$NOW", "updated_at": "$$NOW"}
+            pipeline: list[Document] = [{"$replaceWith": {"$mergeObjects": [literal(document), stamps]}}]
+        else:
+            condition = self._expected()
+            changed = {
+                "version": {"$add": ["$version", 1]},
+                "last_edited_by": literal(mutation.editor),
+                "updated_at": {"$max": ["$$NOW", "$updated_at"]},
+            }
+            pipeline = [{"$set": {**{name: literal(value) for name, value in fields.items()}, **changed}}]
+        memory = await self._database.collection(MEMORIES).find_one_and_update(
+            condition,
+            pipeline,
+            projection=records.APPLIED_FIELDS,
+            upsert=isinstance(mutation, Create),
+            return_document=ReturnDocument.AFTER,
+            session=self._session,
+        )
+        if memory is None:
+            raise await self._obstacle()
+        return memory
+
+    def _expected(self) -> Document:
+        mutation = self._mutation
+        assert isinstance(mutation, (Revise, Remove, Restore))
+        return {
+            "_id": mutation.memory_id,
+            "scope_key": self._scope_key,
+            "version": mutation.expected_version,
+            "deleted": isinstance(mutation, Restore),
+        }
+
+    async def _obstacle(self) -> Exception:
+        """Why the memory is not as the mutation expects it."""
+        mutation, expected = self._mutation, self._expected()
+        claim = mutation.claim
+        if claim and await receipts.find(self._database, claim.principal, claim.key, self._session):
+            return ReceiptTaken()
+        standing = await self._database.collection(MEMORIES).find_one(
+            {"_id": mutation.memory_id}, {"version": 1, "deleted": 1, "scope_key": 1}, session=self._session
+        )
+        if standing is None or standing["deleted"] is not expected["deleted"]:
+            kind = "" if expected["deleted"] else "not "
+            return NotFound(f"There is no memory {mutation.memory_id} that is {kind}deleted.")
+        if standing["version"] != expected["version"]:
+            return VersionConflict(standing["version"])
+        return _Elsewhere(standing["scope_key"])
+
+    async def _replace_passages(self, scope_key: str) -> None:
+        """Leave the memory the passages that its index keeps, and add the new ones."""
+        mutation = self._mutation
+        index = _index(mutation)
+        if index is None and not isinstance(mutation, Remove):
+            return
+        passages = index.passages if index else None
+        if isinstance(mutation, (Revise, Remove)):
+            await drop_passages(self._database, self._session, _of(scope_key, mutation.memory_id), passages)
+        await add_passages(self._database, self._session, scope_key, mutation.memory_id, passages)
+
+    async def _carry_passages(self, target: str) -> None:
+        """Take every passage to another scope. Made anew there, since a shard key is not changed in many at once."""
+        collection = self._database.collection(PASSAGES)
+        condition = _of(self._scope_key, self._mutation.memory_id)
+        carried = await collection.find(condition, {"_id": 0}, session=self._session).to_list()
+        if carried:
+            await collection.delete_many(condition, session=self._session)
+            moved = [{**one, "scope_key": target} for one in carried]
+            await collection.insert_many(moved, session=self._session)
+
+    async def _traced(self, memory: Document) -> Applied:
+        """Store the audit entry and the claim, at the memory's new time."""
+        entry = records.of_audit(self._mutation.audit, memory["updated_at"])
+        await self._database.collection(AUDIT).insert_one(entry, session=self._session)
+        await receipts.claim(self._database, self._session, self._mutation.claim, memory["updated_at"])
+        return records.applied(memory)
+
+
+async def drop_passages(database: Database, session: Session, within: Document, passages: Passages | None) -> None:
+    """Delete what ``within`` selects of a memory's passages, but for those that ``passages`` keeps."""
+    condition = dict(within)
+    if passages is not None:
+        kept = sorted(passages.hashes - {one.hash for one in passages.vectors})
+        condition["$or"] = [{"space": {"$ne": passages.space}}, {"hash": {"$nin": kept}}]
+    await database.collection(PASSAGES).delete_many(condition, session=session)
+
+
+async def add_passages(
+    database: Database, session: Session, scope_key: str, memory_id: str, passages: Passages | None
+) -> None:
+    """Store the new passages of a memory."""
+    fresh = records.of_passages(scope_key, memory_id, passages)
+    if fresh:
+        await database.collection(PASSAGES).insert_many(fresh, session=session)
+
+
+def _of(scope_key: str, memory_id: str) -> Document:
+    return {"scope_key": scope_key, "memory": memory_id}
+
+
+def _index(mutation: Mutation) -> Index | None:
+    return mutation.index if isinstance(mutation, (Create, Revise, Restore)) else None
+
+
+def _fields(mutation: Mutation) -> Document:
+    """What a mutation sets, besides the version, the editor and the times."""
+    match mutation:
+        case Create():
+            content = {"content": mutation.content, "tags": list(mutation.tags), "deleted": False}
+            return {**records.of_placement(mutation.placement), **content, **_indexed(mutation.index)}
+        case Revise():
+            given: dict[str, Any] = {
+                "content": mutation.content,
+                "tags": None if mutation.tags is None else list(mutation.tags),
+            }
+            changed = {name: value for name, value in given.items() if value is not None}
+            return {**changed, **_placed(mutation.placement), **(_indexed(mutation.index) if mutation.index else {})}
+        case Remove():
+            return {"deleted": True, **records.NO_TERMS, **records.of_embedded(())}
+        case Restore():
+            return {"deleted": False, **_indexed(mutation.index)}
+        case _:
+            raise TypeError(f"unknown mutation {type(mutation).__name__}")
+
+
+def _placed(placement: Placement | None) -> Document:
+    return records.of_placement(placement) if placement else {}
+
+
+def _indexed(index: Index) -> Document:
+    passages = index.passages
+    complete = (passages.space,) if passages is not None and passages.complete else ()
+    return {**records.of_terms(index.analyser, index.terms), **records.of_embedded(complete)}

@@ -1,0 +1,148 @@
+"""What the configuration says about this storage: the URL, its database, and the plugin's options.
+
+Options come from the plugin's table of the configuration and from the URL's query, where the URL wins; what is left of
+the query is the driver's. No password gets into a message: places are shown by hosts and database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pymongo.common import VALIDATORS
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from muniment.config import nearest
+from muniment.errors import ConfigurationError
+from muniment.ports import PluginContext
+
+PLUGIN = "storage-mongo"
+DATABASE = "muniment"
+"""The database of a URL that names none."""
+
+_TABLE = f"[plugins.{PLUGIN}]"
+_IN_URL = "the storage URL"
+_FIXED = {"w": "majority", "retrywrites": "true", "retryreads": "true", "readpreference": "primary"}
+"""Options of the driver that a guarantee hangs on, with the only value that they may have."""
+_DATABASE_NAME = re.compile(r"[^/\\. \"$*<>:|?\0]{1,63}")
+
+
+class Options(BaseModel):
+    """The plugin's options.
+
+    ``pool_size`` connections per process; ``migrate`` allows bringing the schema up to date at start;
+    ``connect_timeout`` seconds for a new connection; ``primary_timeout`` seconds that a call waits for a primary, of
+    which an election takes about twelve; ``vector_cache_mb`` megabytes of vectors that a process keeps in mind.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pool_size: int = Field(default=50, ge=1, le=1_000)
+    migrate: bool = True
+    connect_timeout: float = Field(default=10.0, gt=0)
+    primary_timeout: float = Field(default=20.0, gt=0)
+    vector_cache_mb: int = Field(default=256, ge=0)
+
+
+class Settings(BaseModel):
+    """Where the database is. ``url`` is the driver's own; ``database`` is the one that is used, whatever it says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    database: str
+    options: Options = Options()
+
+    @property
+    def place(self) -> str:
+        """The server as messages name it: ``database "muniment" on host:27017``."""
+        hosts = urlsplit(self.url).netloc.rpartition("@")[2]
+        return f'database "{self.database}" on {hosts}'
+
+
+def parse(context: PluginContext) -> Settings:
+    """The settings of a configured value. Raises ConfigurationError, naming the setting and never a password."""
+    names = set(Options.model_fields)
+    _refuse_unknown(context.options, _TABLE, names)
+    try:
+        parts = urlsplit(context.spec)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise _malformed() from None
+    # A special character of the password would have ended it, and what follows would be shown as a host or an option.
+    if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path or not parts.netloc.rpartition("@")[2]:
+        raise _malformed()
+    if "@" in parts.query and not (parts.path and all(key in names or key.lower() in VALIDATORS for key, _ in query)):
+        raise _malformed()
+    _refuse_unknown((key for key, _ in query), _IN_URL, names, VALIDATORS)
+    _refuse_weaker(query)
+    rest = urlencode([(key, value) for key, value in query if key not in names], safe="/,:", quote_via=quote)
+    url = urlunsplit((parts.scheme, parts.netloc, parts.path or "/", rest, ""))
+    _check(url)
+    ours = {key: value for key, value in query if key in names}
+    return Settings(url=url, database=_database(parts.path), options=_options(context.options, ours))
+
+
+def _check(url: str) -> None:
+    """Let the driver read the URL; one that is kept in DNS is looked up when it connects."""
+    if url.startswith("mongodb+srv:"):
+        return
+    try:
+        parse_uri(url)
+    except (PyMongoError, ValueError):
+        raise _malformed() from None
+
+
+def _database(path: str) -> str:
+    name = unquote(path.removeprefix("/")) or DATABASE
+    if not _DATABASE_NAME.fullmatch(name) or len(name.encode()) > 63:
+        raise ConfigurationError(
+            f'storage: "{name}" cannot be the name of a database of MongoDB; take at most 63 characters without '
+            'spaces and without / \\ . " $ * < > : | ?'
+        )
+    return name
+
+
+def _malformed() -> ConfigurationError:
+    return ConfigurationError(
+        "storage: the MongoDB URL cannot be understood; write "
+        "mongodb://USER:PASSWORD@HOST:PORT/DATABASE?replicaSet=NAME, with special characters in the password %-escaped "
+        "(@ as %40, / as %2F, : as %3A, # as %23, ? as %3F, % as %25), and only options of the driver and of Muniment "
+        "after the question mark."
+    )
+
+
+def _refuse_weaker(query: Iterable[tuple[str, str]]) -> None:
+    for key, value in query:
+        only = _FIXED.get(key.lower(), value)
+        if value.lower() != only.lower():
+            raise ConfigurationError(
+                f"{key}, set in {_IN_URL}, must be {only}: what Muniment promises hangs on it; leave it out."
+            )
+
+
+def _refuse_unknown(given: Iterable[str], place: str, known: set[str], drivers: Iterable[str] = ()) -> None:
+    """Raises ConfigurationError for a name that is neither among ``known`` nor, in any case, the driver's."""
+    for name in given:
+        if name not in known and name.lower() not in drivers:
+            meant = nearest(name, known | {*drivers})
+            raise ConfigurationError(
+                f"{name}, set in {place}, is no option of the storage; "
+                f"{meant if meant.startswith('did you mean') else nearest(name, known)}"
+            )
+
+
+def _options(from_table: Mapping[str, Any], from_url: Mapping[str, Any]) -> Options:
+    try:
+        return Options.model_validate({**from_table, **from_url})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        place = _IN_URL if name in from_url else _TABLE
+        raise ConfigurationError(
+            f"{name}, set in {place}: {first['msg'][:1].lower()}{first['msg'][1:]}; correct this option of the storage."
+        ) from None

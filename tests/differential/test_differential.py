@@ -1,0 +1,118 @@
+"""Every storage answers as the reference does: random operations through an engine over each, side by side."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from muniment.conformance.mutants import MUTANTS
+from muniment.conformance.pytest_front import not_run
+from muniment.conformance.reference_target import ReferenceTarget
+from muniment.conformance.target import NotRun, StorageTarget
+from muniment.operations import OPERATIONS
+from muniment.reference import ReferenceStorage
+from muniment_storage_mongo.conformance import target as mongo
+from muniment_storage_postgres.conformance import target as postgres
+from tests.differential.answers import Different
+from tests.differential.recipes import RECIPES
+from tests.differential.sides import ANSWERED, comparison
+from tests.differential.steps import Step, sequence
+
+SEED = os.environ.get("MUNIMENT_DIFFERENTIAL_SEED", "20240301")
+"""Another seed is other operations."""
+WANTED = 2_000
+"""Operations in all."""
+LENGTH = 75
+"""Parts of a sequence; some are several operations."""
+SHRINKING = 60.0
+"""Seconds that may be spent on finding a shorter sequence that shows a difference."""
+CAUGHT = ("idempotency keys expired at once", "oldest first", "ranks from 0", "seen entries again")
+"""Names of broken storages that the comparison must tell apart from the reference."""
+
+Targets = Sequence[StorageTarget[Any]]
+
+
+def test_every_operation_has_a_recipe() -> None:
+    """The list of operations is the registry's, so that one added later is compared at once."""
+    assert RECIPES.keys() == OPERATIONS.keys()
+
+
+async def test_the_storages_answer_alike() -> None:
+    """2,000 operations get the same receipts, refusals, pages and orders from each, scores within 1e-5."""
+    try:
+        outcomes = await run([reference(), postgres(), mongo()])
+    except NotRun as missing:
+        not_run(str(missing))
+        return
+    answered = {operation for operation, code in outcomes if code == ANSWERED}
+    refused = {operation for operation, code in outcomes if code != ANSWERED}
+    assert (OPERATIONS.keys() - answered, OPERATIONS.keys() - refused) == (set(), set()), "these were not compared"
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+async def test_a_broken_storage_is_told_apart(name: str) -> None:
+    """The comparison can fail: it ends at the first operation that a storage with one rule broken answers otherwise."""
+    (broken,) = (mutant.plugin for mutant in MUTANTS if mutant.name == name)
+    assert issubclass(broken, ReferenceStorage)
+    with pytest.raises(Different) as found:
+        await run([reference(), reference(broken)])
+    assert found.value.length < LENGTH, "it was not shrunk"
+    assert SEED in found.value.__notes__[0]
+
+
+def reference(storage: type[ReferenceStorage] = ReferenceStorage) -> ReferenceTarget:
+    """The reference or a subclass of it, on this machine's clock as the others are."""
+    return ReferenceTarget(storage, clock=lambda: lambda: datetime.now(UTC))
+
+
+async def run(targets: Targets) -> Counter[tuple[str, str]]:
+    """The outcomes of sequence after sequence, until there were enough operations. Raises Different, NotRun."""
+    outcomes = Counter[tuple[str, str]]()
+    number = 0
+    while outcomes.total() < WANTED:
+        outcomes += await compared(targets, f"{SEED}:{number}")
+        number += 1
+    return outcomes
+
+
+async def compared(targets: Targets, seed: str) -> Counter[tuple[str, str]]:
+    """The outcomes of a sequence. Raises Different with the shortest sequence found that shows the difference."""
+    steps = sequence(seed, LENGTH)
+    try:
+        return await outcomes_of(targets, steps)
+    except Different as different:
+        raise await shortest(targets, steps, different, seed) from None
+
+
+async def outcomes_of(targets: Targets, steps: Sequence[Step]) -> Counter[tuple[str, str]]:
+    """How often each operation was answered, or refused with a code. Raises Different."""
+    async with comparison(targets) as sides:
+        for step in steps:
+            await sides.take(step)
+        return sides.outcomes
+
+
+async def shortest(targets: Targets, steps: Sequence[Step], found: Different, seed: str) -> Different:
+    """The difference that is left after leaving out ever smaller parts of the steps (delta debugging)."""
+    ends = time.monotonic() + SHRINKING
+    steps = steps[: found.length]
+    part = len(steps) // 2
+    while part:
+        start = 0
+        while start < len(steps) and time.monotonic() < ends:
+            shorter = [*steps[:start], *steps[start + part :]]
+            try:
+                await outcomes_of(targets, shorter)
+            except Different as still:
+                steps, found = shorter[: still.length], still
+            else:
+                start += part
+        part //= 2
+    found.add_note(f"seed {seed}; MUNIMENT_DIFFERENTIAL_SEED chooses it")
+    return found
