@@ -1,9 +1,9 @@
 """Deliberately broken plugins, which prove that the suite can fail.
 
-A mutant is a subclass of the reference storage, of the embedder in ``provider`` or of the rules in ``core``. It breaks
-one named seam in a few lines, and declares the exact set of invariants that it must fail. Each module holds those made
-for some invariants of a family and names them ``MUTANTS``; a new module is listed here and nowhere else. ``rehearsal``
-judges all of them.
+A mutant is a subclass of the reference storage or transport, of the embedder in ``provider`` or of the rules in
+``core``. It breaks one named seam in a few lines, and declares the exact set of invariants that it must fail. Each
+module holds those made for some invariants of a family and names them ``MUTANTS``; a new module is listed here and
+nowhere else. ``rehearsal`` judges all of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from muniment.conformance.mutants import (
     scope,
     search,
     sections,
+    transports,
     vectors,
     versions,
 )
-from muniment.conformance.mutants.mutant import Mutant, Mutants, killed_by, outcomes
+from muniment.conformance.mutants.mutant import Mutant, Mutants, killed_by
 from muniment.conformance.mutants.universal import UNIVERSAL
 
-__all__ = ["MADE_FOR_ONE", "MUTANTS", "UNIVERSAL", "Mutant", "killed_by", "outcomes"]
+__all__ = ["MADE_FOR_ONE", "MUTANTS", "UNIVERSAL", "Mutant", "killed_by"]
 
 _MODULES: tuple[Mutants, ...] = (
     versions.MUTANTS,
@@ -44,6 +45,7 @@ _MODULES: tuple[Mutants, ...] = (
     digests.MUTANTS,
     acknowledgement.MUTANTS,
     embedders.MUTANTS,
+    transports.MUTANTS,
 )
 
 MADE_FOR_ONE: tuple[Mutant, ...] = tuple(mutant for module in _MODULES for mutant in module)

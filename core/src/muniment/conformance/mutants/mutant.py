@@ -5,16 +5,15 @@ The mutants themselves are in the other modules, one for each family; ``__init__
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from muniment.conformance.invariant import Outcome
 from muniment.conformance.mutants.core import Core, CoreTarget
 from muniment.conformance.mutants.provider import ProvidedEmbedder, ProviderTarget
-from muniment.conformance.mutants.reach import Reached, overridden
 from muniment.conformance.reference_target import ReferenceTarget
-from muniment.conformance.registry import judging
+from muniment.conformance.reference_transport import ReferenceTransport, ReferenceTransportTarget
 from muniment.conformance.runner import run
 from muniment.conformance.target import Target
 from muniment.reference import ReferenceStorage
@@ -23,13 +22,13 @@ SEED = 36
 """One with which the first eight queries of RANK-01 are of every kind."""
 GREEN = (Outcome.PASS, Outcome.UNDECLARED)
 
-Plugin = type[ReferenceStorage] | type[ProvidedEmbedder] | type[Core]
+Plugin = type[ReferenceStorage] | type[ProvidedEmbedder] | type[ReferenceTransport] | type[Core]
 PluginClass = TypeVar("PluginClass", bound=Plugin)
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A broken plugin: ``plugin`` is a direct subclass of ``ReferenceStorage``, ``ProvidedEmbedder`` or ``Core``.
+    """A broken plugin: ``plugin`` is a direct subclass of one of ``rehearsal.BASES``.
 
     ``name`` is the fault in the words of the field and ``breaks`` what is done wrong, in a sentence. ``fails`` is the
     exact set of ids that must not pass on it; ``made_for`` the one that it is there to show failing, None for a
@@ -54,6 +53,8 @@ def target_of(plugin: Plugin) -> Target:
     """The target of a base of mutants, or of a subclass."""
     if issubclass(plugin, ReferenceStorage):
         return ReferenceTarget(plugin)
+    if issubclass(plugin, ReferenceTransport):
+        return ReferenceTransportTarget(plugin)
     return CoreTarget(plugin) if issubclass(plugin, Core) else ProviderTarget(plugin)
 
 
@@ -80,23 +81,7 @@ class Mutants:
         return iter(self._found)
 
 
-async def outcomes(mutant: Mutant, reached: Reached | None = None) -> Mapping[str, Outcome]:
-    """How every invariant of a mutant's seat ends on it, by id.
-
-    With ``reached`` of its base, those that use nothing of what it overrides are taken from there.
-    """
-    changed = overridden(mutant.plugin)
-    as_base = {
-        name: outcome
-        for name, (outcome, names) in (reached or {}).items()
-        if changed is not None and changed.isdisjoint(names)
-    }
-    only = [one.id for one in judging(mutant.target) if one.id not in as_base]
-    report = await run(mutant.target, only=only, seed=SEED)
-    return as_base | {one.id: one.outcome for one in report.results}
-
-
-async def killed_by(mutant: Mutant, reached: Reached | None = None) -> frozenset[str]:
+async def killed_by(mutant: Mutant) -> frozenset[str]:
     """The ids of the invariants that did not pass on a mutant."""
-    ended = await outcomes(mutant, reached)
-    return frozenset(name for name, outcome in ended.items() if outcome not in GREEN)
+    report = await run(mutant.target, seed=SEED)
+    return frozenset(one.id for one in report.results if one.outcome not in GREEN)

@@ -1,4 +1,4 @@
-"""Which seams each invariant reaches on the plugin that is not broken.
+"""Which seams a check reaches on the plugin that is not broken.
 
 A check on which nothing that a mutant overrides is ever called ends on the mutant as it ends on its base: up to the
 first call of an overridden method both do the same, and there is no such call. So it need not be run again.
@@ -8,28 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-from muniment.conformance.invariant import Outcome
-from muniment.conformance.registry import judging
-from muniment.conformance.runner import run_one
-from muniment.conformance.target import Target
-
-Reached = Mapping[str, tuple[Outcome, frozenset[str]]]
-"""By the id of an invariant: how it ends on the base, and the names of the attributes that it uses there."""
-
-
-async def reached_on(base: type[Any], make: Callable[[type[Any]], Target], seed: int) -> Reached:
-    """Run every invariant once on ``base``, with each of its methods noted when it is called."""
-    names: set[str] = set()
-    target = make(_noting(base, names))
-    found: dict[str, tuple[Outcome, frozenset[str]]] = {}
-    for invariant in judging(target):
-        names.clear()
-        result = await run_one(target, invariant, seed=seed)
-        found[invariant.id] = (result.outcome, frozenset(names))
-    return found
 
 
 def overridden(plugin: type[Any]) -> frozenset[str] | None:
@@ -39,7 +19,7 @@ def overridden(plugin: type[Any]) -> frozenset[str] | None:
     return None if any(name.startswith("__") for name in names) else names
 
 
-def _noting(base: type[Any], names: set[str]) -> type[Any]:
+def noting(base: type[Any], names: set[str]) -> type[Any]:
     """A subclass of ``base`` that does the same and notes the name of each method that is called."""
     methods = {
         name: _noted(name, inspect.getattr_static(base, name), names) for name in dir(base) if not name.startswith("__")

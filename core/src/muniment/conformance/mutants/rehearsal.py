@@ -1,8 +1,10 @@
-"""Judges all mutants by every invariant, in seconds: in several processes, and nothing that is pure computed twice.
+"""Judges all mutants by every invariant: in several processes, and nothing that is pure computed twice.
 
-The seeded texts of the checks are the same on each mutant, so their passages, terms and vectors are remembered. Checks
-whose time goes by the size of what they store are run on less of it; ``full`` runs them as they are. An invariant that
-uses nothing of what a mutant overrides is not run again, see ``reach``.
+``killed`` runs only the checks that a mutant declares to fail, which takes seconds; ``judged`` runs all, since a mutant
+must fail nothing else either. Each check is run once on what the mutants are made of, and again only on those that
+override something which it uses, see ``reach``. The seeded texts of the checks are the same on each mutant, so their
+passages, terms and vectors are remembered. Checks whose time goes by the size of what they store are run on less of it;
+``full`` runs them as they are.
 """
 
 from __future__ import annotations
@@ -10,29 +12,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
-import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from muniment import lexical, passages
 from muniment.conformance import walk
 from muniment.conformance.invariant import Outcome
-from muniment.conformance.invariants import crowd, edits, orders
+from muniment.conformance.invariants import crowd, edits, orders, transports
 from muniment.conformance.mutants import MUTANTS
 from muniment.conformance.mutants.core import Core
-from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, outcomes, target_of
+from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, target_of
 from muniment.conformance.mutants.provider import ProvidedEmbedder
-from muniment.conformance.mutants.reach import Reached, reached_on
+from muniment.conformance.mutants.reach import noting, overridden
+from muniment.conformance.reference_transport import ReferenceTransport
+from muniment.conformance.registry import BY_ID, judging
+from muniment.conformance.runner import run_one
 from muniment.engine import terms
 from muniment.ports import Vector
 from muniment.reference import HashEmbedder, ReferenceStorage
 
-BASES: tuple[Plugin, ...] = (ReferenceStorage, ProvidedEmbedder, Core)
+BASES: tuple[Plugin, ...] = (ReferenceStorage, ProvidedEmbedder, ReferenceTransport, Core)
 """What mutants are subclasses of."""
 _SIZES: tuple[tuple[ModuleType, str, int], ...] = (
     (crowd, "CROWD", 600),
@@ -40,20 +44,77 @@ _SIZES: tuple[tuple[ModuleType, str, int], ...] = (
     (walk, "SEQUENCES", 40),
     (walk, "SHRINKINGS", 0),
     (walk, "SECONDS", 60),
+    (transports, "SOON", 2),
 )
 _SAMPLE = 8
 """Random queries of RANK-01: of more, some would meet by chance what has invariants of its own."""
+
+_CHUNK = 16
+"""Runs that a process takes at once, where none is dear."""
 
 Ended = Mapping[str, Outcome]
 """How each invariant of a seat ended, by id."""
 
 
-def judged(mutants: Sequence[Mutant] = MUTANTS, *, full: bool = False) -> Mapping[str, Ended]:
-    """How every invariant ends on each mutant, by the mutant's name."""
-    processes = min(os.cpu_count() or 1, len(mutants))
+class Judged(NamedTuple):
+    """How every invariant ended on each base, by its class's name, and on each mutant, by its name."""
+
+    bases: Mapping[str, Ended]
+    mutants: Mapping[str, Ended]
+
+
+class _Rehearsed(NamedTuple):
+    """How a check ended on a base and after how many seconds, and the names of the mutants on which it must be run."""
+
+    base: int
+    invariant: str
+    outcome: Outcome
+    seconds: float
+    different: frozenset[str]
+
+
+def killed(*, full: bool = False) -> Mapping[str, Ended]:
+    """How the invariants that each mutant declares to fail end on it, by the mutant's name."""
+    runs = [(mutant.name, invariant) for mutant in MUTANTS for invariant in sorted(mutant.fails)]
+    with _workers(full=full) as workers:
+        outcomes = list(workers.map(_run, runs, chunksize=_CHUNK))
+    found: dict[str, dict[str, Outcome]] = {mutant.name: {} for mutant in MUTANTS}
+    for (name, invariant), outcome in zip(runs, outcomes, strict=True):
+        found[name][invariant] = outcome
+    return found
+
+
+def judged(killed: Mapping[str, Ended], *, full: bool = False) -> Judged:
+    """How every invariant ends on all that it judges; what ``killed`` has found is not run again."""
+    with _workers(full=full) as workers:
+        checks = [(base, one.id) for base, plugin in enumerate(BASES) for one in judging(target_of(plugin))]
+        rehearsed = sorted(workers.map(_rehearse, checks), key=lambda one: -one.seconds)
+        runs = [
+            (name, one.invariant)
+            for one in rehearsed
+            for name in sorted(one.different)
+            if one.invariant not in killed[name]
+        ]
+        outcomes = dict(zip(runs, workers.map(_run, runs), strict=True))
+    bases: dict[str, dict[str, Outcome]] = {plugin.__name__: {} for plugin in BASES}
+    for one in rehearsed:
+        bases[BASES[one.base].__name__][one.invariant] = one.outcome
+    mutants: dict[str, Ended] = {}
+    for mutant in MUTANTS:
+        as_base = bases[base_of(mutant).__name__]
+        found = {invariant: outcomes.get((mutant.name, invariant), outcome) for invariant, outcome in as_base.items()}
+        mutants[mutant.name] = {**found, **killed[mutant.name]}
+    return Judged(bases, mutants)
+
+
+def base_of(mutant: Mutant) -> Plugin:
+    """What a mutant is a subclass of."""
+    return next(base for base in BASES if issubclass(mutant.plugin, base))
+
+
+def _workers(*, full: bool) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=partial(_prepare, full=full)) as workers:
-        return dict(workers.map(_judge, [mutant.name for mutant in mutants]))
+    return ProcessPoolExecutor(mp_context=context, initializer=partial(_prepare, full=full))
 
 
 def _prepare(*, full: bool) -> None:
@@ -65,19 +126,26 @@ def _prepare(*, full: bool) -> None:
     orders.QUERIES = _SAMPLE
 
 
-def _judge(name: str) -> tuple[str, Ended]:
+def _rehearse(check: tuple[int, str]) -> _Rehearsed:
+    number, invariant = check
+    base, names = BASES[number], set[str]()
+    result = asyncio.run(run_one(target_of(noting(base, names)), BY_ID[invariant], seed=SEED))
+    different = frozenset(mutant.name for mutant in MUTANTS if base_of(mutant) is base and _differs(mutant, names))
+    return _Rehearsed(number, invariant, result.outcome, result.seconds, different)
+
+
+def _differs(mutant: Mutant, used: Set[str]) -> bool:
+    """Whether a mutant may make a difference to a check that uses these names of its base."""
+    changed = overridden(mutant.plugin)
+    return changed is None or not changed.isdisjoint(used)
+
+
+def _run(case: tuple[str, str]) -> Outcome:
+    name, invariant = case
     mutant = next(one for one in MUTANTS if one.name == name)
-    return name, asyncio.run(_outcomes(mutant))
+    return asyncio.run(run_one(mutant.target, BY_ID[invariant], seed=SEED)).outcome
 
 
-async def _outcomes(mutant: Mutant) -> Ended:
-    base = next(base for base in BASES if issubclass(mutant.plugin, base))
-    if base not in _reached:
-        _reached[base] = await reached_on(base, target_of, SEED)
-    return await outcomes(mutant, _reached[base])
-
-
-_reached: dict[type[Any], Reached] = {}
 _for_good = ExitStack()
 """Entered as long as the process lives."""
 

@@ -5,15 +5,18 @@ Each must fail every invariant that judges it, in every family.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from muniment.agent_models import AckOutcome, SectionName
 from muniment.conformance.invariant import features_of
 from muniment.conformance.mutants.mutant import Mutant, Plugin, target_of
 from muniment.conformance.mutants.provider import ProvidedEmbedder
+from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.conformance.registry import judging
 from muniment.digests import Digest
 from muniment.errors import EmbedderUnavailable, NotFound
@@ -174,6 +177,30 @@ class ForgetsAll(ReferenceStorage):
         data.agents.events.clear()
 
 
+class RefusesCalls(ReferenceTransport):
+    """Every call is refused, by the commonest refusal."""
+
+    async def called(self, operation: str, sent: Mapping[str, Any]) -> BaseModel:
+        """Refuse."""
+        raise NotFound
+
+
+class CallsNothing(ReferenceTransport):
+    """Every call is answered with an empty record, and none reaches the engine."""
+
+    async def called(self, operation: str, sent: Mapping[str, Any]) -> BaseModel:
+        """Nothing."""
+        return BaseModel()
+
+
+class AnswersNothing(ReferenceTransport):
+    """Every call is done, and what it came to is forgotten."""
+
+    def answered(self, record: BaseModel) -> str:
+        """An empty record."""
+        return super().answered(BaseModel())
+
+
 class EmbedsNothing(ProvidedEmbedder):
     """Every text is refused, and so is the question what the embedder is."""
 
@@ -229,6 +256,9 @@ UNIVERSAL: tuple[Mutant, ...] = (
     _universal("refuse everything", "Every call is refused.", RefusesAll),
     _universal("do nothing", "Writes are acknowledged and not stored.", DoesNothing),
     _universal("forget everything", "Each call forgets the earlier ones.", ForgetsAll),
+    _universal("refuse every operation", "Every operation is refused.", RefusesCalls),
+    _universal("call nothing", "Operations are acknowledged and not called.", CallsNothing),
+    _universal("forget every answer", "Operations are called, and their records are empty.", AnswersNothing),
     _universal("refuse every text", "Every text is refused.", EmbedsNothing),
     _universal("vectors of zeros", "Every vector is zero.", EmbedsZeros),
     _universal("one vector for all texts", "Every text has the same vector.", EmbedsNoText),
