@@ -5,7 +5,6 @@ Nothing is awaited between reading and storing, so each method is one transactio
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -32,13 +31,13 @@ from muniment.ports import (
     StoredSection,
 )
 from muniment.reference.agent_rows import AgentData, EnvelopeRow, EventRow
+from muniment.reference.base import Base
 
 
-class ReferenceAgents:
+class ReferenceAgents(Base):
     """The agents' half of the reference storage."""
 
     agents: AgentData
-    clock: Callable[[], datetime]
     on_agent_write: Callable[[str, Agent], None]
     """Called with "envelope" or "event" and the agent, before a row of that kind is stored."""
 
@@ -57,10 +56,6 @@ class ReferenceAgents:
     def event(self, agent: Agent, event_id: str) -> EventRow | None:
         """The agent's event with this id."""
         return self.agents.events.get(agent, {}).get(event_id)
-
-    async def pause(self) -> None:
-        """Let others run, as any storage that waits for a server does."""
-        await asyncio.sleep(0)
 
     def touch(self, envelopes: Mapping[Agent, EnvelopeRow], events: Sequence[EventRow]) -> None:
         """Pass the points of a write, before anything of it is stored."""

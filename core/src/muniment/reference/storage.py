@@ -1,54 +1,42 @@
 """The reference storage: the contract in memory, each rule of it a method that a mutant can break.
 
-A mutation is staged row by row and committed at the end without a pause in between, so other clients of the same data
-see all of it or none. The scoring of a search is in ``search``.
+Who reads what is in ``readers``, what a mutation does in ``changes``, the scoring of a search in ``search``.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from muniment import limits
-from muniment.access import project_key, user_key
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import NotFound
 from muniment.lexical import Terms
-from muniment.models import Access, Agent, AuditRecord, MemoryRecord, Share
+from muniment.models import Agent, AuditRecord, MemoryRecord
 from muniment.ports import (
     Applied,
     Audience,
     AuditDraft,
-    Create,
     Found,
-    Index,
     MemoryFacts,
-    Mutation,
     NewProject,
     Outdated,
     Passages,
-    Placement,
     PluginContext,
     Position,
     ProjectFacts,
-    ReceiptClaim,
-    ReceiptTaken,
-    Remove,
-    Restore,
-    Revise,
     SearchQuery,
     Selector,
     ShareChange,
     Space,
     StoredReceipt,
     Unembedded,
-    Vector,
     Vectors,
 )
 from muniment.reference.agents import ReferenceAgents
-from muniment.reference.rows import MemoryRow, PassageKey, ProjectRow, ReceiptRow, ReferenceData, Staged
+from muniment.reference.changes import Changes
+from muniment.reference.readers import Readers
+from muniment.reference.rows import MemoryRow, ProjectRow, ReferenceData
 from muniment.reference.search import ExactSearch
 
 
@@ -56,10 +44,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-Row = TypeVar("Row", ProjectRow, MemoryRow)
-
-
-class ReferenceStorage(ReferenceAgents, ExactSearch):
+class ReferenceStorage(Readers, Changes, ReferenceAgents, ExactSearch):
     """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
 
     WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
@@ -87,81 +72,6 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
     async def describe(self) -> Mapping[str, str]:
         """What it is."""
         return {"server": "in memory"}
-
-    # ------------------------------------------------------------ who reads what
-
-    def readable_projects(self, audience: Audience) -> list[ProjectRow]:
-        """The audience's projects."""
-        return [row for row in self.data.projects.values() if self.admits(row, audience)]
-
-    def admits(self, row: ProjectRow, audience: Audience) -> bool:
-        """Whether the audience owns the project or holds a grant on it that is enough."""
-        if self.owns(row, audience):
-            return True
-        grants = self.grants(row, audience)
-        return Share.RW in grants if audience.need is Access.WRITE else bool(grants)
-
-    def owns(self, row: ProjectRow, audience: Audience) -> bool:
-        """Whether the audience's user is the project's owner."""
-        return row.owner == audience.user
-
-    def grants(self, row: ProjectRow, audience: Audience) -> tuple[Share, ...]:
-        """The grants to the audience's groups."""
-        return tuple([share for group, share in row.shares.items() if self.is_member(audience, group)])
-
-    def is_member(self, audience: Audience, group: str) -> bool:
-        """Whether the audience belongs to the group."""
-        return group in audience.groups
-
-    def readable_keys(self, audience: Audience) -> frozenset[str]:
-        """The audience's scope keys."""
-        projects = (project_key(row.id) for row in self.readable_projects(audience))
-        return frozenset((user_key(audience.user), *projects))
-
-    def readable(self, audience: Audience, *, deleted: bool) -> list[MemoryRow]:
-        """The audience's memories, live or deleted."""
-        keys = self.readable_keys(audience)
-        return [
-            row
-            for row in self.data.memories.values()
-            if row.deleted is deleted and self.in_scope(row.placement.scope_key, keys)
-        ]
-
-    def searchable(self, audience: Audience) -> list[MemoryRow]:
-        """The live memories whose search entries the audience reads."""
-        keys = self.readable_keys(audience)
-        rows = self.data.memories.values()
-        return [row for row in rows if not row.deleted and self.in_scope(row.entries_under, keys)]
-
-    def in_scope(self, scope_key: str, keys: frozenset[str]) -> bool:
-        """Whether a memory's scope key is one of the audience's."""
-        return scope_key in keys
-
-    def selects(self, selector: Selector, row: MemoryRow) -> bool:
-        """Whether the selector's parts all hold."""
-        return (
-            (selector.scope_key is None or row.placement.scope_key == selector.scope_key)
-            and (selector.scope is None or row.placement.scope == selector.scope)
-            and self.has_tags(row, selector.tags)
-        )
-
-    def has_tags(self, row: MemoryRow, wanted: Sequence[str]) -> bool:
-        """Whether the memory has all of these tags."""
-        return set(wanted) <= set(row.tags)
-
-    def selected(self, selector: Selector, rows: Iterable[MemoryRow]) -> list[MemoryRow]:
-        """Those of the rows that the selector covers."""
-        return [row for row in rows if self.selects(selector, row)]
-
-    def in_order(self, rows: Iterable[Row], after: Position | None) -> list[Row]:
-        """By ``created_at`` descending, then ``id``; only those that come after the position."""
-        ordered = sorted(rows, key=lambda row: row.id)
-        ordered.sort(key=lambda row: row.created_at, reverse=True)
-        return ordered if after is None else [row for row in ordered if self.follows(row, after)]
-
-    def follows(self, row: ProjectRow | MemoryRow, after: Position) -> bool:
-        """Whether a row comes after the position."""
-        return row.created_at < after.created_at or (row.created_at == after.created_at and row.id > after.id)
 
     # ------------------------------------------------------------ projects
 
@@ -295,152 +205,7 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
         """Whether an audit entry is of an earlier version."""
         return entry.version < version
 
-    # ------------------------------------------------------------ mutations
-
-    async def apply(self, mutation: Mutation) -> Applied:
-        """Stage every row of the mutation, then commit all of them at once."""
-        await self.pause()
-        now = self.clock()
-        staged = Staged()
-        self.stage_memory(staged, mutation, now)
-        self.stage_audit(staged, mutation, now)
-        self.stage_receipt(staged, mutation, now)
-        staged.commit(self.data)
-        assert staged.memory is not None
-        return Applied(staged.memory.version, staged.memory.created_at, staged.memory.updated_at)
-
-    def stage_memory(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
-        """The memory's new row."""
-        self.on_write("memory")
-        match mutation:
-            case Create():
-                row = self.created(mutation, now)
-            case Revise():
-                row = self.revised(self.matching(mutation, deleted=False), mutation)
-            case Remove():
-                row = self.removed(self.matching(mutation, deleted=False))
-            case Restore():
-                row = self.restored(self.matching(mutation, deleted=True), mutation)
-            case _:
-                raise TypeError(f"unknown mutation {type(mutation).__name__}")
-        if not isinstance(mutation, Create):
-            at = max(now, row.updated_at)
-            row = replace(row, version=self.next_version(row.version), editor=mutation.editor, updated_at=at)
-        staged.memory = row
-
-    def matching(self, mutation: Revise | Remove | Restore, *, deleted: bool) -> MemoryRow:
-        """The row that the mutation was made for. Raises NotFound, VersionConflict."""
-        row = self.data.memories.get(mutation.memory_id)
-        if row is None or row.deleted is not deleted:
-            raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if deleted else 'not '}deleted.")
-        self.match_version(row.version, mutation.expected_version)
-        return row
-
-    def match_version(self, current: int, expected: int) -> None:
-        """Compare-and-set."""
-        if current != expected:
-            raise VersionConflict(current)
-
-    def next_version(self, version: int) -> int:
-        """One more."""
-        return version + 1
-
-    def created(self, mutation: Create, now: datetime) -> MemoryRow:
-        """A new row at version 1."""
-        row = MemoryRow(
-            id=mutation.memory_id,
-            placement=mutation.placement,
-            entries_under=mutation.placement.scope_key,
-            content=mutation.content,
-            tags=mutation.tags,
-            version=1,
-            editor=mutation.editor,
-            created_at=now,
-            updated_at=now,
-        )
-        return self.indexed(row, mutation.index)
-
-    def revised(self, row: MemoryRow, mutation: Revise) -> MemoryRow:
-        """The fields that are not None, and with new content the search entries."""
-        if mutation.content is not None:
-            row = replace(row, content=mutation.content)
-        if mutation.tags is not None:
-            row = replace(row, tags=mutation.tags)
-        if mutation.placement is not None:
-            row = self.moved(row, mutation.placement)
-        return row if mutation.index is None else self.indexed(row, mutation.index)
-
-    def moved(self, row: MemoryRow, placement: Placement) -> MemoryRow:
-        """The row in another scope, its search entries with it."""
-        return replace(row, placement=placement, entries_under=placement.scope_key)
-
-    def removed(self, row: MemoryRow) -> MemoryRow:
-        """Deleted, and without search entries."""
-        return replace(row, deleted=True, terms=None, analyser=None, passages={}, embedded=frozenset[str]())
-
-    def restored(self, row: MemoryRow, mutation: Restore) -> MemoryRow:
-        """Live again, with search entries."""
-        return self.indexed(replace(row, deleted=False), mutation.index)
-
-    def indexed(self, row: MemoryRow, index: Index) -> MemoryRow:
-        """The row with its search entries replaced."""
-        row = self.with_terms(row, index)
-        return self.with_passages(row, index.passages)
-
-    def with_terms(self, row: MemoryRow, index: Index) -> MemoryRow:
-        """The row with these terms."""
-        self.on_write("terms")
-        return replace(row, terms=index.terms, analyser=index.analyser)
-
-    def with_passages(self, row: MemoryRow, passages: Passages | None) -> MemoryRow:
-        """The row with exactly the passages that are wanted, of no other space."""
-        self.on_write("passages")
-        if passages is None:
-            return replace(row, passages={}, embedded=frozenset[str]())
-        kept = self.kept_passages(row, passages)
-        fresh = {(passages.space, one.hash): one.vector for one in passages.vectors}
-        embedded = frozenset((passages.space,)) if passages.complete else frozenset[str]()
-        return replace(row, passages={**kept, **fresh}, embedded=embedded)
-
-    def kept_passages(self, row: MemoryRow, passages: Passages) -> dict[PassageKey, Vector]:
-        """The stored passages that are still part of the text."""
-        return {
-            key: vector
-            for key, vector in row.passages.items()
-            if key[0] == passages.space and key[1] in passages.hashes
-        }
-
-    def stage_audit(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
-        """The audit entry."""
-        self.on_write("audit")
-        staged.audit = mutation.audit.record(staged.memory.updated_at if staged.memory else now)
-
-    def stage_receipt(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
-        """The claim, if there is one and its key is free. Raises ReceiptTaken."""
-        if mutation.claim is None:
-            return
-        self.on_write("receipt")
-        if self.kept_receipt(mutation.claim.principal, mutation.claim.key) is not None:
-            raise ReceiptTaken
-        staged.receipt = ReceiptRow(mutation.claim, staged.memory.updated_at if staged.memory else now)
-
-    def take_receipt(self, claim: ReceiptClaim | None, now: datetime) -> None:
-        """Store a claim that goes with no memory, if there is one and its key is free. Raises ReceiptTaken."""
-        if claim is None:
-            return
-        self.on_write("receipt")
-        if self.kept_receipt(claim.principal, claim.key) is not None:
-            raise ReceiptTaken
-        self.data.receipts[claim.principal, claim.key] = ReceiptRow(claim, now)
-
-    def kept_receipt(self, principal: str, key: str) -> ReceiptRow | None:
-        """The receipt with this key that is not too old."""
-        row = self.receipt_of(principal, key)
-        return row if row is not None and row.at > self.clock() - limits.IDEMPOTENCY_KEPT else None
-
-    def receipt_of(self, principal: str, key: str) -> ReceiptRow | None:
-        """The receipt with this key."""
-        return self.data.receipts.get((principal, key))
+    # ------------------------------------------------------------ receipts
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
         """The receipt kept for this key."""
@@ -505,10 +270,6 @@ class ReferenceStorage(ReferenceAgents, ExactSearch):
     def is_present(self, row: MemoryRow, version: int) -> bool:
         """Whether what was made in the background for this version is still good for the memory."""
         return not row.deleted and row.version == version
-
-    async def pause(self) -> None:
-        """Let others run, as any storage that waits for a server does."""
-        await asyncio.sleep(0)
 
 
 def create(context: PluginContext) -> ReferenceStorage:

@@ -9,8 +9,8 @@ from muniment.conformance.mutants.mutant import Mutants
 from muniment.models import MemoryRecord
 from muniment.ports import Audience, Found, MemoryFacts, Position, ProjectFacts, SearchQuery, Selector
 from muniment.reference import ReferenceStorage
+from muniment.reference.readers import Row
 from muniment.reference.rows import MemoryRow, ProjectRow
-from muniment.reference.storage import Row
 
 MUTANTS = Mutants()
 

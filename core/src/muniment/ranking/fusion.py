@@ -1,0 +1,167 @@
+"""How the rankers' scores become one order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from muniment.models import RankerHit
+
+POOL: Final = 200
+"""How many candidates each ranker hands to the fusion."""
+RRF_K: Final = 60
+"""The constant of reciprocal rank fusion."""
+WEIGHT: Final = 0.5
+"""The share of meaning in the weighted fusion; words have the rest."""
+TAG_WEIGHT: Final = 0.2
+"""What a perfect tag overlap adds to the weighted fusion."""
+
+
+class Fusion(StrEnum):
+    """How the rankers' results become one score."""
+
+    weighted = "weighted"
+    rrf = "rrf"
+
+
+class Ranked(BaseModel):
+    """A memory's place in a result: the fused score, and each ranker's part where it had one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    score: float
+    meaning: RankerHit | None = None
+    words: RankerHit | None = None
+    tags: RankerHit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """Each ranker's exact scores by memory id, for every candidate of any ranker that it has a score for.
+
+    An empty `meaning` says that the query was not compared by meaning at all, for instance without an embedder.
+    """
+
+    meaning: Mapping[str, float] = field(default_factory=dict[str, float])
+    words: Mapping[str, float] = field(default_factory=dict[str, float])
+    tags: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def fuse(
+    legs: Legs,
+    *,
+    ceiling: float,
+    fusion: Fusion,
+    weight: float = WEIGHT,
+    min_score: float | None = None,
+    offset: int = 0,
+    limit: int | None = None,
+) -> list[Ranked]:
+    """One order from the rankers' scores: highest score first, ties by id; of it, `limit` hits from `offset` on.
+
+    `Fusion.weighted`: `weight · cosine + (1 - weight) · BM25 / ceiling + TAG_WEIGHT · overlap`, a convex
+    combination of exact scores (Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid
+    Retrieval", 2023) with the tags on top. A ranker without a score contributes nothing, and so does BM25
+    under a ceiling of 0. When the meaning leg is empty, words count in full (as with weight 0), so that a
+    score means the same without an embedder.
+
+    `Fusion.rrf`: `sum of 1 / (RRF_K + rank)` over the rankers that have the memory among their first `POOL`
+    (Cormack, Clarke and Büttcher, 2009).
+
+    Scores of 0 and below, and NaN, are no match: a memory with only such scores is not in the result, and a
+    negative cosine takes nothing away from the other rankers. `min_score` keeps the memories with at least
+    that fused score.
+
+    Raises `ValueError` for a weight outside 0 to 1.
+    """
+    if not 0.0 <= weight <= 1.0:
+        raise ValueError(f"The weight of meaning is {weight}; it must be between 0 and 1.")
+    identities = sorted({*legs.meaning, *legs.words, *legs.tags})
+    meaning, words, tags = (
+        np.array([leg.get(identity, -np.inf) for identity in identities], dtype=np.float64)
+        for leg in (legs.meaning, legs.words, legs.tags)
+    )
+    return in_order(
+        Columns(identities, meaning, words, tags),
+        ceiling=ceiling,
+        fusion=fusion,
+        weight=weight,
+        min_score=min_score,
+        offset=offset,
+        limit=limit,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Candidates in the order of their ids, with each ranker's scores; what it has no score for is 0 or -inf."""
+
+    identities: Sequence[str]
+    meaning: NDArray[np.float64]
+    words: NDArray[np.float64]
+    tags: NDArray[np.float64]
+
+    def only(self, kept: NDArray[np.bool_]) -> Columns:
+        """Some of the candidates."""
+        identities = [self.identities[place] for place in np.flatnonzero(kept).tolist()]
+        return Columns(identities, self.meaning[kept], self.words[kept], self.tags[kept])
+
+
+def in_order(
+    candidates: Columns,
+    *,
+    ceiling: float,
+    fusion: Fusion,
+    weight: float,
+    min_score: float | None,
+    offset: int,
+    limit: int | None,
+) -> list[Ranked]:
+    """A part of the fused order. All sums are added up in one order, so that equal memories tie on every machine."""
+    legs = (candidates.meaning, candidates.words, candidates.tags)
+    ranks = [ranks_of(leg) for leg in legs]
+    scores = np.zeros(len(candidates.identities))
+    if fusion is Fusion.rrf:
+        for of_leg in ranks:
+            scores += np.where((of_leg > 0) & (of_leg <= POOL), 1.0 / (RRF_K + of_leg), 0.0)
+    else:
+        share = weight if np.any(candidates.meaning > -np.inf) else 0.0
+        meaning, words, tags = (np.where(of_leg > 0, leg, 0.0) for of_leg, leg in zip(ranks, legs, strict=True))
+        share_of_words = words / ceiling if ceiling > 0.0 else np.zeros(len(words))
+        scores = share * meaning + (1.0 - share) * share_of_words + TAG_WEIGHT * tags
+    order = np.argsort(-scores, kind="stable")
+    order = order[(scores[order] > 0.0) & (scores[order] >= (0.0 if min_score is None else min_score))]
+    page = order[offset:] if limit is None else order[offset : offset + limit]
+    return [
+        Ranked(
+            id=candidates.identities[place],
+            score=float(scores[place]),
+            meaning=_hit(ranks[0], candidates.meaning, place),
+            words=_hit(ranks[1], candidates.words, place),
+            tags=_hit(ranks[2], candidates.tags, place),
+        )
+        for place in map(int, page)
+    ]
+
+
+def _hit(ranks: NDArray[np.int64], leg: NDArray[np.float64], place: int) -> RankerHit | None:
+    return RankerHit(rank=int(ranks[place]), score=float(leg[place])) if ranks[place] else None
+
+
+def ranks_of(scores: NDArray[np.float64], *, above: float = 0.0) -> NDArray[np.int64]:
+    """Each score's rank from 1, the highest first, equal ones in their order; 0 where it is no match.
+
+    Below the pool all ranks are `POOL + 1`.
+    """
+    ranks = np.zeros(len(scores), dtype=np.int64)
+    matches = np.flatnonzero(scores > above)
+    order = matches[np.argsort(-scores[matches], kind="stable")]
+    ranks[order] = np.minimum(np.arange(1, len(order) + 1), POOL + 1)
+    return ranks
