@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from muniment.conformance.capabilities import capabilities_page
 from muniment.conformance.docs import PAGES
-from muniment.conformance.registry import INVARIANTS
+from muniment.conformance.registry import BY_ID, INVARIANTS
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -24,3 +26,25 @@ def test_every_invariant_has_the_anchor_that_reports_link_to() -> None:
     """A report links to `docs/invariants.md#mut-01`; a heading of that name makes the anchor."""
     anchors = {heading.lower() for heading in re.findall(r"^### (\S+)$", PAGES["invariants.md"](), re.MULTILINE)}
     assert {invariant.docs for invariant in INVARIANTS} == {f"docs/invariants.md#{anchor}" for anchor in anchors}
+
+
+REPORTS = sorted((DOCS / "reports").glob("*.json"))
+
+
+def test_the_capabilities_are_those_of_the_reports() -> None:
+    """Whoever commits a report runs `nox -s docs`; neither a seed nor a time is on the page."""
+    stored = (DOCS / "capabilities.md").read_text(encoding="utf-8")
+    assert stored == capabilities_page(DOCS / "reports"), "docs/capabilities.md is stale; run `nox -s docs`"
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_a_report_is_whole_and_of_this_suite(path: Path) -> None:
+    """It is named after its plugin, is of a whole run, knows every invariant, and holds no path of a machine."""
+    text = path.read_text(encoding="utf-8")
+    report = json.loads(text)
+
+    assert report["plugin"] == path.stem
+    assert report["complete"]
+    assert {one["id"] for one in report["invariants"]} <= BY_ID.keys()
+    said = json.dumps(report["configuration"] | report["versions"])
+    assert not re.search(r"/(?:home|root|tmp|Users|var|work)/", said)

@@ -94,6 +94,7 @@ def test_version() -> None:
         (["serve"], {"MUNIMENT_STORGE": "x"}, 2, "did you mean MUNIMENT_STORAGE?"),
         (["serve", "--storage", "acme:"], {}, 2, "'acme'"),
         (["serve", "--transport", "pigeon"], {}, 2, "'pigeon'"),
+        (["serve", "--transport", "pigeon", "--http", "127.0.0.1:1"], {}, 2, "'pigeon'"),
         (["serve", "--agent", "ada"], {}, 2, "NAME/INSTANCE"),
         (["serve", "--agent", "ada/1", "--platform"], {}, 2, "both set"),
         (["serve", "--user", ""], {}, 2, "--user is empty"),

@@ -226,6 +226,11 @@ def test_the_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ("embedded:rel", "embedded:HERE/rel"),
         ("embedded:~/rel", "embedded:HOME/rel"),
         ("embedded:/srv/x", "embedded:/srv/x"),
+        ("sqlite:", "sqlite:"),
+        ("sqlite:rel.db", "sqlite:HERE/rel.db"),
+        ("sqlite::memory:", "sqlite::memory:"),
+        ("acme:./rel", "acme:HERE/rel"),
+        ("acme:rel", "acme:rel"),
         ("postgresql://host/rel", "postgresql://host/rel"),
     ],
 )

@@ -129,7 +129,7 @@ class Blocks(ReferenceStorage):
 @pytest.mark.parametrize("storage", [Waits, Hangs, Blocks])
 async def test_a_hung_plugin_is_cut_off(storage: type[ReferenceStorage], monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that does not end is reported within its limit, and the next one runs."""
-    monkeypatch.setattr("muniment.conformance.runner.GRACE", 0.2)
+    monkeypatch.setattr("muniment.conformance.isolation.GRACE", 0.2)
     started = time.monotonic()
     report = await run(ReferenceTarget(storage), only=["READ-01", "MUT-06"], seed=7, timeout=0.5)
     assert time.monotonic() - started < 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import permutations
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -15,6 +16,7 @@ from muniment.ranking import (
     TAG_WEIGHT,
     Fusion,
     Legs,
+    Scores,
     Statistics,
     bm25,
     bm25_ceiling,
@@ -144,6 +146,27 @@ def test_ranks_end_at_the_pool() -> None:
     hits = fuse(legs, ceiling=1.0, fusion=Fusion.weighted, weight=1.0)
     assert len(hits) == POOL + 5
     assert hits[-1].meaning == RankerHit(rank=POOL + 1, score=1.0 - (POOL + 4) / 1000)
+
+
+@pytest.mark.parametrize("fusion", Fusion)
+@pytest.mark.parametrize("words", [0.0, 0.9])
+def test_fewer_candidates_give_the_same_hits(fusion: Fusion, words: float) -> None:
+    """The candidates for three hits give the first three of all, with ties across the end and blurred cosines."""
+    count, blur = POOL + 50, 1e-3
+    exact = np.round(np.random.default_rng(7).uniform(0.2, 0.9, count), 2)
+    blurred = exact + np.random.default_rng(8).uniform(-blur, blur, count)
+    others = np.zeros(count)
+    others[int(np.argmin(exact))] = words
+    scores = Scores(blurred, others, np.zeros(count), ceiling=1.0)
+    few = scores.candidates(blur=blur, wanted=3)
+    scores.meaning[:] = exact
+    names = [f"{place:04}" for place in range(count)]
+    first, whole = (
+        scores.fuse({names[place]: place for place in places}, fusion=fusion, min_score=None, offset=0, limit=3)
+        for places in (few, range(count))
+    )
+    assert first == whole
+    assert len(few) < POOL or words
 
 
 def test_min_score_keeps_what_reaches_it() -> None:

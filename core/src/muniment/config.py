@@ -46,6 +46,11 @@ def redact(value: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
 
 
+def redact_named(name: str, value: str) -> str:
+    """``value`` as ``redact`` gives it; nothing of it where ``name`` is that of a secret."""
+    return "***" if _SECRET_NAME.search(name) else redact(value)
+
+
 def default_data_dir() -> Path:
     """The user's data directory; root's lies outside its home, which no other system user can enter."""
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -199,7 +204,7 @@ class Settings(BaseSettings):
         shown = {key: _plain(value) for key, value in plain.items()}
         for name, options in sorted(self.plugins.items()):
             for key, value in sorted(options.items()):
-                shown[f"plugins.{name}.{key}"] = "***" if _SECRET_NAME.search(key) else redact(str(value))
+                shown[f"plugins.{name}.{key}"] = redact_named(key, str(value))
         return shown
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from muniment.errors import ConfigurationError
 
-_NAMES_A_PATH = re.compile(r"(embedded:(?=.)|local:(?=[.~]))(.+)")
+_NAMES_A_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?=[.~])|(?:embedded|sqlite):(?=[^:]))(.+)")
+"""What begins with ``.`` or ``~`` below any scheme; below these two whatever else there is."""
 
 
 def absolute(path: str, directory: str | Path = "") -> str:

@@ -32,6 +32,7 @@ USUAL: dict[tuple[Kind, str], str] = {
     ("storage", "embedded"): "muniment-storage-postgres",
     ("storage", "postgres"): "muniment-storage-postgres",
     ("storage", "postgresql"): "muniment-storage-postgres",
+    ("storage", "sqlite"): "muniment-storage-sqlite",
     ("embedder", "local"): "muniment-embed-local",
     ("transport", "mcp"): "muniment-transport-mcp",
 }

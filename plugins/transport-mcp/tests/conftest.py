@@ -36,10 +36,10 @@ def connect(tmp_path: Path) -> Connect:
 
 @pytest.fixture
 def spawn(tmp_path: Path) -> Spawn:
-    """``spawn(stage)``: a fresh server process with pipes, tracing to ``trace.txt``; killed if it is still there."""
+    """``spawn(stage, spec)``: a fresh server process, tracing to ``trace.txt``; killed if it is still there."""
 
     @asynccontextmanager
-    async def spawned(stage: str = "plain") -> AsyncGenerator[asyncio.subprocess.Process]:
+    async def spawned(stage: str = "plain", spec: str = "mcp") -> AsyncGenerator[asyncio.subprocess.Process]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -50,7 +50,7 @@ def spawn(tmp_path: Path) -> Spawn:
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
-            env={**os.environ, "TRACE": str(tmp_path / "trace.txt")},
+            env={**os.environ, "SPEC": spec, "TRACE": str(tmp_path / "trace.txt")},
             limit=2**22,
         )
         try:

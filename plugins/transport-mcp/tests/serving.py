@@ -1,11 +1,11 @@
-"""A server process for the tests: the real engine on the reference storage, over stdio, with staged misbehaviour.
+"""A server process for the tests: the real engine on the reference storage, with staged misbehaviour.
 
 The first argument names the stage: ``plain``, ``slow`` (calls take SLOW seconds), ``stuck`` (calls never end),
 ``failing`` (a search raises what its query names, or something unforeseen), ``noisy`` (calls print to standard
 output), ``loading`` (the embedder never comes), ``handled`` (the process handles SIGTERM itself, by cancelling).
 The second is the user, the third says what else the caller is (``user`` for nothing, ``agent``, ``platform``), the rest
-are groups. A file named by TRACE records what began, what ended, and that the engine
-was closed.
+are groups. It serves what SPEC says, or stdio. A file named by TRACE records what began, what ended, and that the
+engine was closed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ async def main() -> None:
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with Staged(ReferenceStorage(), embedder) as engine:
-        await create(PluginContext(spec="mcp", data_dir=Path())).serve(engine, local)
+        spec = os.environ.get("SPEC", "mcp")
+        await create(PluginContext(spec=spec, data_dir=Path())).serve(engine, local)
 
 
 with suppress(asyncio.CancelledError):

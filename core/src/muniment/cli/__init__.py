@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "muniment.cli.doctor",
     "plugins": "muniment.cli.plugins",
     "conform": "muniment.cli.conform",
+    "new-plugin": "muniment.cli.new_plugin",
     "migrate": "muniment.cli.migrate",
     "reindex": "muniment.cli.reindex",
     "mcp-config": "muniment.cli.mcp_config",

@@ -1,56 +1,98 @@
-"""``muniment conform``: judge an installed plugin by the suite and print the report."""
+"""``muniment conform``: judge an installed plugin by the suite, print the report and write it to files."""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from muniment.cli import artefacts, logs
 from muniment.errors import ConfigurationError, PluginError
 
 if TYPE_CHECKING:
     from muniment.conformance.report import Report, Result
+    from muniment.conformance.self_test import SelfTest
     from muniment.conformance.target import Target
+
+_FILE = click.Path(path_type=Path)
 
 
 @click.command("conform", short_help="Judge an installed plugin by the conformance suite.")
 @click.argument("name")
-@click.option("--url", metavar="URL", help="Judge it on this server instead of what it starts by itself.")
+@click.option("--url", metavar="URL", help="Judge it there, as its README says, instead of what it starts itself.")
 @click.option(
     "--only", metavar="ID", multiple=True, help="Only this invariant or family, such as MUT-03 or ACC; repeat for more."
 )
-@click.option("--json", "report", type=click.Path(path_type=Path), help="Write the report to this file, as JSON.")
-@click.option("--seed", type=int, help="The seed of what is random, as an earlier report names it.")
-def command(name: str, url: str | None, only: tuple[str, ...], report: Path | None, seed: int | None) -> int:
+@click.option("--json", type=_FILE, metavar="FILE", help="Write the report to this file, as JSON.")
+@click.option("--junit", type=_FILE, metavar="FILE", help="Write it as JUnit XML, a test case for each invariant.")
+@click.option("--badge", type=_FILE, metavar="FILE", help="Write its verdict as an SVG image.")
+@click.option("--seed", type=int, metavar="N", help="The seed of what is random, as an earlier report names it.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds for each invariant; one that takes longer is cut off.",
+)
+@click.option(
+    "--self-test", is_flag=True, help="Judge the plugin's target instead: whether it would show a broken plugin."
+)
+def command(
+    name: str,
+    url: str | None,
+    only: tuple[str, ...],
+    json: Path | None,
+    junit: Path | None,
+    badge: Path | None,
+    seed: int | None,
+    timeout: float,
+    self_test: bool,
+) -> int:
     """Judge the installed plugin NAME by the conformance suite, and print each invariant's outcome.
+
+    With --self-test, plugins that keep no rule stand in for NAME, and what passes on one of them is a fault that its
+    target would hide.
 
     Exit code 0 if it is conformant, 1 if not, 2 if it could not be judged.
     """
-    judged = judge(name, url, only, seed)
+    files = {option: path for option, path in (("--json", json), ("--junit", junit), ("--badge", badge)) if path}
+    if self_test and files:
+        raise ConfigurationError(f"--self-test writes no report; leave {' and '.join(files)} out.")
+    for option, path in files.items():
+        artefacts.check(option, path)
+    if self_test:
+        tried = _try(name, url, only, seed, timeout)
+        click.echo(tried.as_text(), nl=False)
+        if tried.cut_off:
+            _leave(tried.exit_code)
+        return tried.exit_code
+    judged = judge(name, url, only, seed, timeout)
     click.echo(judged.as_text(), nl=False)
-    if report is not None:
-        try:
-            report.write_text(judged.as_json(), encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"--json {report} cannot be written ({error.strerror}).") from None
+    for option, path in files.items():
+        artefacts.write(option, path, _texts()[option](judged))
+    if any(result.cut_off for result in judged.results):
+        _leave(judged.exit_code)
     return judged.exit_code
 
 
-def judge(name: str, url: str | None, only: tuple[str, ...], seed: int | None) -> Report:
+def judge(
+    name: str, url: str | None, only: tuple[str, ...] = (), seed: int | None = None, timeout: float = 120.0
+) -> Report:
     """The suite's report on an installed plugin. Raises ConfigurationError where it cannot be judged."""
     import asyncio
 
-    from muniment.conformance.registry import UnknownInvariant
     from muniment.conformance.runner import run
-    from muniment.conformance.target import NotRun
 
-    try:
+    with _Judging(name):
         target = target_of(name, url)
-        return asyncio.run(run(target, only=only or None, seed=seed, progress=_say))
-    except (NotRun, UnknownInvariant) as error:
-        raise ConfigurationError(f"{name} was not judged: {error}") from None
+        return asyncio.run(run(target, only=only or None, seed=seed, timeout=timeout, progress=_say, url=url))
 
 
 def target_of(name: str, url: str | None) -> Target:
@@ -64,7 +106,55 @@ def target_of(name: str, url: str | None) -> Target:
     return make() if url is None else make(url)
 
 
+def _try(name: str, url: str | None, only: tuple[str, ...], seed: int | None, timeout: float) -> SelfTest:
+    """What is found of the plugin's target. Raises ConfigurationError where it cannot be tried."""
+    import asyncio
+
+    from muniment.conformance.self_test import self_test
+
+    with _Judging(name):
+        target = target_of(name, url)
+        return asyncio.run(self_test(target, only=only or None, seed=seed, timeout=timeout, progress=_say))
+
+
+class _Judging:
+    """While entered: what cannot be run is a refusal, and warnings, which the checks provoke, are not logged."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._log = logging.getLogger("muniment")
+        self._level = self._log.level
+
+    def __enter__(self) -> None:
+        if not logs.debugging():
+            self._log.setLevel(logging.CRITICAL)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        from muniment.conformance.registry import UnknownInvariant
+        from muniment.conformance.target import NotRun
+
+        self._log.setLevel(self._level)
+        if isinstance(error, NotRun | UnknownInvariant):
+            raise ConfigurationError(f"{self._name} was not judged: {error}") from None
+
+
+def _texts() -> Mapping[str, Callable[[Report], str]]:
+    """What each option writes."""
+    from muniment.conformance.badge import badge
+    from muniment.conformance.junit import junit
+
+    return {"--json": lambda report: report.as_json(), "--junit": junit, "--badge": badge}
+
+
 def _say(result: Result) -> None:
     """Progress, for whoever waits at a terminal."""
     if sys.stderr.isatty():
         click.echo(f"{result.id} {result.outcome}", err=True)
+
+
+def _leave(code: int) -> None:
+    """End the process although a worker thread of the plugin may hang, which the interpreter would wait for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] # a target's servers and files go with it
+    os._exit(code)

@@ -1,4 +1,5 @@
-"""``muniment serve``: one storage, one embedder and one transport around one engine, until the client leaves."""
+"""``muniment serve``: one storage, one embedder and one transport around one engine, until its client leaves or a
+signal comes."""
 
 from __future__ import annotations
 
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     from muniment.models import CallContext
 
 
-@click.command("serve", short_help="Serve memories to a client, over MCP on standard input and output.")
+@click.command("serve", short_help="Serve memories to a client, over MCP on standard input and output or HTTP.")
 @click.option("--transport", default="mcp", show_default=True, metavar="NAME", help="How clients call it.")
+@click.option("--http", metavar="HOST:PORT", help="Serve at this address instead, such as 127.0.0.1:8765.")
 @options.configured
-def command(transport: str, **flags: Any) -> int:
-    """Serve memories to a client, over MCP on standard input and output.
+def command(transport: str, http: str | None, **flags: Any) -> int:
+    """Serve memories to a client, over MCP on standard input and output, or to any number of them with --http.
 
-    An MCP client starts this itself; `muniment mcp-config` prints what to tell it. The project that a write
-    without a scope goes to is --project, else what the file .muniment-project says, in the working directory or
-    above it. SIGTERM ends it at any moment with exit code 0, once what was opened is closed.
+    An MCP client starts this itself; `muniment mcp-config` prints what to tell it. With --http it is started once, and
+    whatever reaches the address, which is one of this machine, acts as the configured user. The project that a write
+    without a scope goes to is --project, else what the file .muniment-project says, in the working directory or above
+    it. SIGTERM ends it at any moment with exit code 0, once what was begun is answered and what was opened is closed.
     """
     import asyncio
     import contextlib
@@ -38,7 +41,8 @@ def command(transport: str, **flags: Any) -> int:
     # A transport that needs the streams refuses closed ones itself.
     with contextlib.suppress(ConfigurationError):
         standard_streams.claim()
-    asyncio.run(serve(options.settings(flags), transport, ending))
+    spec = transport if http is None else f"{transport}:http://{http}"
+    asyncio.run(serve(options.settings(flags), spec, ending))
     return INTERRUPTED if ending.signal == signal.SIGINT else 0
 
 
@@ -47,7 +51,7 @@ async def serve(settings: Settings, transport: str, ending: Ending) -> None:
     from muniment.engine import Engine
 
     plugins = options.plugins(settings)
-    local = caller(settings, transport)
+    local = caller(settings, transport.partition(":")[0])
     seat = plugins.transport(transport, settings)
     storage = plugins.storage(settings.storage, settings)
     embedder = plugins.embedder(settings.embedder, settings)

@@ -1,7 +1,7 @@
 """How a world is set up for a target: the engine over the subject, its second clients, and its end.
 
-Owns the lifetime of what a check uses. In the embedder's seat the subject is the reference storage's, so that
-the same checks of vectors judge the embedder.
+Owns the lifetime of what a check uses. In the seats of the embedder and of the transport the subject is the reference
+storage's, so that the same checks judge them; in the transport's every call goes through it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from random import Random
 from typing import Any, cast
 
+from muniment.conformance.connections import TransportClient
 from muniment.conformance.invariant import NotExercised
-from muniment.conformance.seams import CountingEmbedder, Gate
+from muniment.conformance.seams import CountingEmbedder, Gate, StagedEngine, passing_on
 from muniment.conformance.target import (
     AgentFaultPoint,
     EmbedderTarget,
     FaultPoint,
+    Refused,
     StorageTarget,
     Stored,
     StoredAgents,
     Subject,
     Target,
+    TransportTarget,
 )
-from muniment.conformance.world import Answer, Client, Doors, Refused, World
+from muniment.conformance.world import Answer, Client, Doors, World
 from muniment.engine import Engine
 from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext
@@ -33,6 +36,8 @@ from muniment.reference import HashEmbedder
 
 EMBED_TIMEOUT = 60.0
 """Seconds; a check of vectors wants them, however long a model takes to load."""
+LOADING_PATIENCE = 1.0
+"""Seconds that a search waits for a model that is still loading, where that is what is judged."""
 CLOSE_PATIENCE = 20.0
 """Seconds that closing a subject may take."""
 
@@ -56,24 +61,33 @@ class EngineClient:
 async def world_of(target: Target, random: Random) -> AsyncGenerator[World]:
     """A world over a fresh subject of ``target``; closed with everything that it opened."""
     async with AsyncExitStack() as stack:
-        if isinstance(target, EmbedderTarget):
-            from muniment.conformance.reference_target import ReferenceTarget
-
+        if isinstance(target, TransportTarget):
+            bench = await stack.enter_async_context(_opened(_reference(), HashEmbedder(), target))
+            yield World(bench.doors(), bench.embedder, random)
+        elif isinstance(target, EmbedderTarget):
             embedder = await stack.enter_async_context(target.open())
-            bench = await stack.enter_async_context(_opened(ReferenceTarget(), embedder))
+            bench = await stack.enter_async_context(_opened(_reference(), embedder))
             yield World(bench.doors(), bench.embedder, random, target)
         elif isinstance(target, StorageTarget):
             storages = cast("StorageTarget[Any]", target)
             bench = await stack.enter_async_context(_opened(storages, HashEmbedder()))
             yield World(bench.doors(), bench.embedder, random)
         else:
-            raise TypeError(f"{type(target).__name__} is neither a StorageTarget nor an EmbedderTarget")
+            raise TypeError(f"{type(target).__name__} is a target of no seat")
+
+
+def _reference() -> StorageTarget[Any]:
+    from muniment.conformance.reference_target import ReferenceTarget
+
+    return ReferenceTarget()
 
 
 @asynccontextmanager
-async def _opened(target: StorageTarget[Any], embedder: Embedder) -> AsyncGenerator[_Bench]:
+async def _opened(
+    target: StorageTarget[Any], embedder: Embedder, transport: TransportTarget | None = None
+) -> AsyncGenerator[_Bench]:
     async with target.open() as subject, AsyncExitStack() as clients:
-        bench = _Bench(target, subject, CountingEmbedder(embedder), clients)
+        bench = _Bench(target, subject, CountingEmbedder(embedder), clients, transport)
         await bench.start()
         yield bench
 
@@ -87,11 +101,13 @@ class _Bench:
         subject: Subject,
         embedder: CountingEmbedder,
         clients: AsyncExitStack,
+        transport: TransportTarget | None,
     ) -> None:
         self.embedder = embedder
         self._target = target
         self._subject = subject
         self._clients = clients
+        self._transport = transport
         self._first: tuple[Client, Gate] | None = None
 
     async def start(self) -> None:
@@ -111,17 +127,27 @@ class _Bench:
             age=self._age if self._target.can_age else None,
             reopen=self._reopen,
             can_crash=self._target.can_crash,
+            transport=self._transport,
+            with_embedder=self._with_embedder,
         )
 
     async def _engine(self, storage: Storage, *, embeds: bool = True) -> tuple[Client, Gate]:
         gate = Gate(storage)
-        embedder = self.embedder if embeds else None
-        engine = Engine(
-            gate.as_storage(), embedder, embed_timeout=EMBED_TIMEOUT, patience=EMBED_TIMEOUT, background=False
-        )
+        return await self._client(gate.as_storage(), self.embedder if embeds else None, EMBED_TIMEOUT), gate
+
+    async def _client(self, storage: Storage, embedder: Embedder | None, patience: float) -> Client:
+        kind = Engine if self._transport is None else StagedEngine
+        engine = kind(storage, embedder, embed_timeout=EMBED_TIMEOUT, patience=patience, background=False)
         await engine.open()
         self._clients.push_async_callback(engine.close)
-        return EngineClient(engine), gate
+        if self._transport is None or not isinstance(engine, StagedEngine):
+            return EngineClient(engine)
+        client = TransportClient(self._transport, engine)
+        self._clients.push_async_callback(client.close)
+        return client
+
+    async def _with_embedder(self, embedder: Embedder) -> Client:
+        return await self._client(self._subject.storage, embedder, LOADING_PATIENCE)
 
     async def _beside(self, storage: Storage | None, embeds: bool) -> Client:
         return (await self._engine(self._subject.storage if storage is None else storage, embeds=embeds))[0]
@@ -141,10 +167,10 @@ class _Bench:
         )
 
     def _fault(self, point: FaultPoint) -> AbstractAsyncContextManager[None]:
-        return self._target.fault(self._subject, point)
+        return passing_on(self._target.fault(self._subject, point))
 
     def _fault_agent(self, point: AgentFaultPoint, agent: Agent) -> AbstractAsyncContextManager[None]:
-        return self._target.fault_agent(self._subject, point, agent)
+        return passing_on(self._target.fault_agent(self._subject, point, agent))
 
     async def _age(self, seconds: float) -> None:
         await self._target.age(self._subject, seconds)

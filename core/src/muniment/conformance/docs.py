@@ -1,5 +1,7 @@
 """The pages ``docs/invariants.md`` and ``docs/kill-matrix.md``, made from the invariants and the mutants.
 
+``capabilities.md`` is made beside them, from the reports in ``reports``.
+
 ``python -m muniment.conformance.docs DIRECTORY`` writes them. Whether the mutants really fail what they declare is
 the tests' to show, not this module's.
 """
@@ -10,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from muniment.conformance.capabilities import capabilities_page
 from muniment.conformance.invariant import Feature, Invariant, Seat
 from muniment.conformance.mutants import MADE_FOR_ONE, UNIVERSAL, Mutant
 from muniment.conformance.registry import BY_ID, FAMILIES, INVARIANTS
@@ -35,6 +38,7 @@ _FEATURES: Mapping[Feature, str] = {
     Feature.FAULT: "a target that injects faults",
     Feature.SEMANTIC: "an embedder that knows meaning",
     Feature.PROVIDER: "an embedder with a provider",
+    Feature.NETWORK: "a transport over a network",
 }
 
 
@@ -61,8 +65,8 @@ def kill_matrix_page() -> str:
         "# The kill matrix",
         GENERATED,
         "A suite that has never failed proves nothing. Each row is a *mutant*: the reference storage, or a small "
-        "embedder, with one fault. It must fail exactly the invariants of its row, and the tests run all invariants on "
-        "all mutants to see that it does. Every invariant has at least one mutant that was made for it.",
+        "embedder or transport, with one fault. It must fail exactly the invariants of its row, and the tests run all "
+        "invariants on all mutants to see that it does. Every invariant has at least one mutant that was made for it.",
         f"{len(UNIVERSAL)} universal mutants and {len(MADE_FOR_ONE)} made for one of {len(INVARIANTS)} invariants.",
         "## Universal",
         "Each keeps no rule at all, and fails every invariant that judges a plugin in its seat.",
@@ -85,6 +89,8 @@ def write(directory: Path) -> None:
     """Write the pages into ``directory``."""
     for name, page in PAGES.items():
         (directory / name).write_text(page(), encoding="utf-8", newline="\n")
+    capabilities = capabilities_page(directory / "reports")
+    (directory / "capabilities.md").write_text(capabilities, encoding="utf-8", newline="\n")
 
 
 def _section(invariant: Invariant) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from muniment.conformance.target import EmbedderTarget, FailureKind, StorageTarget, Target
+from muniment.conformance.target import EmbedderTarget, FailureKind, StorageTarget, Target, TransportTarget
 
 if TYPE_CHECKING:
     from muniment.conformance.world import World
@@ -38,6 +38,7 @@ class Feature(StrEnum):
     FAULT = "fault"
     SEMANTIC = "semantic"
     PROVIDER = "provider"
+    NETWORK = "network"
 
 
 class Outcome(StrEnum):
@@ -106,6 +107,8 @@ class Invariant:
 
 def seat_of(target: Target) -> Seat:
     """The seat that a target's plugin fills."""
+    if isinstance(target, TransportTarget):
+        return Seat.TRANSPORT
     return Seat.EMBEDDER if isinstance(target, EmbedderTarget) else Seat.STORAGE
 
 
@@ -119,4 +122,9 @@ def features_of(target: Target) -> frozenset[Feature]:
             found.add(Feature.SEMANTIC)
         if target.remote or any(failing.kind is not FailureKind.UNKNOWN_MODEL for failing in target.fail()):
             found.add(Feature.PROVIDER)
+    if isinstance(target, TransportTarget):
+        # What is behind the transport is the reference storage, which injects faults.
+        found.add(Feature.FAULT)
+        if target.body_limit is not None:
+            found.add(Feature.NETWORK)
     return frozenset(found)

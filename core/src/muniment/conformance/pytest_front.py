@@ -22,6 +22,7 @@ import pytest
 
 from muniment.conformance.invariant import Invariant, Level, Outcome
 from muniment.conformance.registry import BY_ID, INVARIANTS, judging, select
+from muniment.conformance.report import again
 from muniment.conformance.runner import TIME_LIMIT, run_one
 from muniment.conformance.target import NotRun, Target
 
@@ -65,7 +66,7 @@ def judge(target: Target, invariant: Invariant, timeout: float = TIME_LIMIT) -> 
     if result.level is Level.SHOULD and result.outcome is Outcome.FAIL:
         pytest.xfail(f"SHOULD: {result.detail}")
     if not result.conformant:
-        pytest.fail(result.as_text(SEED), pytrace=False)
+        pytest.fail(result.as_text(SEED, again(target.name, invariant.id, SEED)), pytrace=False)
 
 
 def not_run(reason: str) -> None:

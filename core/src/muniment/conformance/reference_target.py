@@ -32,7 +32,6 @@ from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
 from muniment.reference.agent_rows import AgentData
 from muniment.reference.rows import MemoryRow
 
-
 Clock = Callable[[], datetime]
 
 

@@ -33,6 +33,7 @@ from muniment.conformance.invariants import (
     syncs,
     terms,
     trail,
+    transports,
     vectors,
     versions,
     words,
@@ -70,8 +71,9 @@ _MODULES = (
     convergence,
     embedders,
     failures,
+    transports,
 )
-FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "EMB")
+FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "EMB", "TRA")
 
 INVARIANTS: tuple[Invariant, ...] = tuple(
     sorted(

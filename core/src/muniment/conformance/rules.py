@@ -10,6 +10,7 @@ STORAGE = frozenset({Seat.STORAGE})
 STORAGE_AND_TRANSPORT = frozenset({Seat.STORAGE, Seat.TRANSPORT})
 STORAGE_AND_EMBEDDER = frozenset({Seat.STORAGE, Seat.EMBEDDER})
 EMBEDDER = frozenset({Seat.EMBEDDER})
+TRANSPORT = frozenset({Seat.TRANSPORT})
 
 
 class Rules:

@@ -1,18 +1,23 @@
 """Where the suite stands between the engine and the plugins: a storage that can be held up, an embedder that
-counts.
+counts or is still loading, and an engine that can be made to fail.
 
-Both pass everything through unchanged. Their subject is open before the engine gets it and is closed by its
-target, so ``open`` and ``close`` do nothing here.
+They pass everything else through unchanged. What a storage or an embedder wraps is open before the engine gets it and
+is closed by its target, so their ``open`` and ``close`` do nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, cast
 
+from pydantic import BaseModel
+
 from muniment.conformance.invariant import NotExercised
+from muniment.engine import Engine
+from muniment.models import CallContext, Principal
 from muniment.ports import Embedder, Space, Storage, Vector, Vectors
 
 RACE_PATIENCE = 10.0
@@ -142,6 +147,20 @@ async def barrier(gates: Sequence[Gate], method: str, parties: int) -> AsyncGene
     shared.check()
 
 
+@asynccontextmanager
+async def passing_on(context: AbstractAsyncContextManager[None]) -> AsyncGenerator[None]:
+    """``context``; what is raised while it is entered is raised outside too, even if ``context`` swallows it."""
+    raised: BaseException | None = None
+    async with context:
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised
+
+
 class CountingEmbedder:
     """An embedder that remembers the passages that it was asked for."""
 
@@ -184,3 +203,67 @@ class CountingEmbedder:
         """The inner embedder's, counted."""
         self.calls += 1
         return await self.inner.embed_query(text)
+
+
+class LoadingEmbedder(CountingEmbedder):
+    """An embedder whose model is loading until ``loaded`` is set."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        super().__init__(embedder)
+        self.loaded = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it was let go."""
+        return self.loaded.is_set() and self.inner.ready
+
+    async def space(self) -> Space:
+        """The inner embedder's, once it was let go."""
+        await self.loaded.wait()
+        return await super().space()
+
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The inner embedder's, once it was let go."""
+        await self.loaded.wait()
+        return await super().count_tokens(texts)
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """The inner embedder's, once it was let go."""
+        await self.loaded.wait()
+        return await super().embed_passages(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        """The inner embedder's, once it was let go."""
+        await self.loaded.wait()
+        return await super().embed_query(text)
+
+
+class StagedEngine(Engine):
+    """The engine behind a transport. It can be made to fail, and keeps what its latest call was and came to.
+
+    ``asked`` is that call's operation and principal, ``answered`` the record where there was one.
+    """
+
+    asked: tuple[str, Principal] | None = None
+    answered: BaseModel | None = None
+    _failure: Exception | None = None
+
+    @contextmanager
+    def failing(self, error: Exception) -> Generator[None]:
+        """While entered, every call raises ``error``, and nothing is logged: what fails on purpose alarms nobody."""
+        self._failure = error
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+            self._failure = None
+
+    async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
+        """Run an operation, or fail as it was made to."""
+        self.asked, self.answered = (name, context.principal), None
+        if self._failure is not None:
+            raise self._failure
+        self.answered = await super().call(name, payload, context)
+        return self.answered

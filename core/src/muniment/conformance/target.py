@@ -2,22 +2,60 @@
 
 The suite drives a subject only through the engine. What it cannot see that way a target supplies: an isolated
 start, a second client, raw reads that bypass the plugin, faults and crashes. A plugin's descriptor names, as
-its ``conformance`` dotted path, a callable ``target(url: str | None = None) -> StorageTarget |
-EmbedderTarget``; without a ``url`` it uses what the plugin can start by itself, and raises ``NotRun`` where
-it can start nothing.
+its ``conformance`` dotted path, a callable ``target(url: str | None = None)`` that gives a ``StorageTarget``, an
+``EmbedderTarget`` or a ``TransportTarget``; without a ``url`` it uses what the plugin can start by itself, and
+raises ``NotRun`` where it can start nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from muniment.models import Agent
+from muniment.conformance.stored import (
+    Stored,
+    StoredAgents,
+    StoredAudit,
+    StoredDedupeKey,
+    StoredEntry,
+    StoredEnvelope,
+    StoredEvent,
+    StoredPassage,
+    StoredTerm,
+)
+from muniment.engine import Engine
+from muniment.errors import MunimentError
+from muniment.models import Agent, CallContext, ProjectPolicy
 from muniment.ports import Embedder, Storage
+
+__all__ = [
+    "AgentFaultPoint",
+    "EmbedderTarget",
+    "FailingEmbedder",
+    "FailureKind",
+    "FaultPoint",
+    "NotRun",
+    "Refused",
+    "RemoteClient",
+    "Reply",
+    "StorageTarget",
+    "Stored",
+    "StoredAgents",
+    "StoredAudit",
+    "StoredDedupeKey",
+    "StoredEntry",
+    "StoredEnvelope",
+    "StoredEvent",
+    "StoredPassage",
+    "StoredTerm",
+    "Subject",
+    "Target",
+    "TransportTarget",
+]
 
 
 class NotRun(Exception):
@@ -41,109 +79,6 @@ class AgentFaultPoint(StrEnum):
     EVENT = "event"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPassage:
-    """One stored vector, with the keys that it is stored under."""
-
-    scope_key: str
-    space: str
-    memory_id: str
-    hash: str
-    vector: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTerm:
-    """One stored term of a memory, with how often the memory has it."""
-
-    scope_key: str
-    memory_id: str
-    term: str
-    frequency: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAudit:
-    """One stored audit entry; ``memory_id`` is None for a project's."""
-
-    id: str
-    action: str
-    memory_id: str | None
-    project_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEnvelope:
-    """One stored envelope: its numbers, its sync key (None where it was cleared), and the section versions by name."""
-
-    agent: Agent
-    revision: int
-    last_seen_revision: int
-    sync_key: str | None
-    versions: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """One stored exchange of an agent; ``size`` is its size in a digest, in bytes."""
-
-    agent: Agent
-    revision: int
-    kind: str
-    peers: tuple[str, ...]
-    takeaway: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """One stored event. ``token`` and ``delivered`` are the latest delivery's, None where there is none."""
-
-    id: str
-    agent: Agent
-    acked: bool
-    attempts: int
-    token: str | None
-    delivered: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDedupeKey:
-    """A dedupe key that an agent has had, with the revision that it got."""
-
-    agent: Agent
-    key: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAgents:
-    """What is committed of agent memory, in any order."""
-
-    envelopes: tuple[StoredEnvelope, ...]
-    exchanges: tuple[StoredEntry, ...]
-    events: tuple[StoredEvent, ...]
-    dedupe_keys: tuple[StoredDedupeKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Everything that is committed in a subject, as read around the plugin, in one value.
-
-    ``rows`` holds every row of every table or collection as text, sorted: two equal ``Stored`` say that
-    nothing changed between them, byte for byte. What the backend itself rewrites (statistics, sequences) is
-    left out. ``rows`` holds the agents' tables too. Without ``agents`` the checks that need them are
-    ``not-exercised``.
-    """
-
-    passages: tuple[StoredPassage, ...]
-    terms: tuple[StoredTerm, ...]
-    audit: tuple[StoredAudit, ...]
-    receipts: int
-    rows: Mapping[str, tuple[str, ...]]
-    agents: StoredAgents | None = None
-
-
 @dataclass
 class Subject:
     """One isolated, empty place to keep memories, with the first client on it.
@@ -158,7 +93,7 @@ S = TypeVar("S", bound=Subject)
 
 
 class Target:
-    """What both kinds of target say of their plugin.
+    """What every kind of target says of their plugin.
 
     ``name`` is the plugin's (``storage-postgres``) and, as ``muniment-<name>``, its distribution, of which
     the report reads the version; set ``distribution`` where that differs. ``real`` is False for an emulated
@@ -183,8 +118,9 @@ class StorageTarget(Target, ABC, Generic[S]):
     """How the suite gets at a storage plugin: ``open``, ``second`` and ``probe``.
 
     Without ``fault`` and ``fault_agent`` the invariants that need them are ``not-exercised``, which is not
-    conformant. Without ``age`` the suite waits for leases to run out, and tries less. ``crash`` is for backends
-    that outlive the client's process. Each subject is opened, used and left on one event loop,
+    conformant. Without ``age`` the suite waits for leases to run out, and tries less. ``crash`` kills what keeps the
+    data: a server, or, for a library that keeps it in a file, the process that uses the library, where the target then
+    runs the first client. Each subject is opened, used and left on one event loop,
     which may be another one, in another thread, for the next subject.
     """
 
@@ -224,7 +160,10 @@ class StorageTarget(Target, ABC, Generic[S]):
         raise NotImplementedError
 
     async def crash(self, subject: S) -> None:
-        """Kill the backend at once (``kill -9``), as a power cut would. ``reopen`` must recover from it."""
+        """Kill the backend at once (``kill -9``), as a power cut would; ``reopen`` must recover from it.
+
+        Calls under way on ``subject.storage`` must end, with any error; so must ``close``, with or without one.
+        """
         raise NotImplementedError
 
     def reopen(self, subject: S) -> AbstractAsyncContextManager[Storage]:
@@ -299,3 +238,70 @@ class EmbedderTarget(Target, ABC):
     @abstractmethod
     def fail(self) -> Sequence[FailingEmbedder]:
         """The embedders that must fail; at least one of kind UNKNOWN_MODEL, by a name that was never seen."""
+
+
+class Refused(Exception):
+    """An operation was refused: its ``code``, ``message`` and ``details`` as any surface gives them."""
+
+    def __init__(self, code: str, message: str, details: Mapping[str, Any]) -> None:
+        self.code = code
+        self.message = message
+        self.details = details
+        super().__init__(f"{code}: {message}")
+
+    @classmethod
+    def of(cls, error: MunimentError) -> Refused:
+        """A refusal as the engine raises it."""
+        return cls(error.code, error.message, error.details)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a transport sent for one call: the record as JSON-like data, and ``body``, the text that carried it.
+
+    A body is the whole message: the line, or what an HTTP response has below its headers.
+    """
+
+    answer: dict[str, Any]
+    body: str
+
+
+class RemoteClient(Protocol):
+    """A connection through a transport, of one principal. Its calls may overlap."""
+
+    async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
+        """Send ``payload`` as it is, also where no operation takes it. Raises Refused, with what was sent."""
+        ...
+
+
+class TransportTarget(Target, ABC):
+    """How the suite gets at a transport plugin: ``connect``.
+
+    ``surface`` is what the audit trail calls the transport, and ``policy`` what its callers may do with unknown
+    projects; None is for what the caller's context says. ``body_limit`` is how many bytes a request may have; it is for
+    a transport over a network, which has its own ``send``.
+    """
+
+    surface: str | None = None
+    policy: ProjectPolicy | None = None
+    body_limit: int | None = None
+
+    @abstractmethod
+    def connect(self, engine: Engine, context: CallContext) -> AbstractAsyncContextManager[RemoteClient]:
+        """A client that has said hello, of a transport in front of an open engine that serves ``context``'s principal.
+
+        Leaving it ends both sides and leaves the engine open. Several are open at once.
+        """
+
+    def spelled(self, operation: str) -> str:
+        """What clients call an operation, where a transport spells names another way; in messages as well."""
+        return operation
+
+    async def send(
+        self, engine: Engine, context: CallContext, pieces: AsyncIterator[bytes], announced: int | None
+    ) -> Refused:
+        """Make one request whose body is ``pieces``, and no more of them once it is answered; the refusal.
+
+        ``announced`` is the length that the request says beforehand, None where it says none.
+        """
+        raise NotImplementedError

@@ -7,7 +7,7 @@ only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _TEXT = 60
@@ -19,22 +19,36 @@ class Trail:
     """The latest steps of one check."""
 
     def __init__(self) -> None:
-        self._steps: deque[str] = deque(maxlen=_STEPS)
+        self._steps: deque[tuple[int, Callable[[], str]]] = deque(maxlen=_STEPS)
         self._count = 0
 
     def add(self, step: str) -> None:
         """Record that something was done."""
-        self._count += 1
-        self._steps.append(f"{self._count}. {step}")
+        self._put(lambda: step)
 
-    def called(self, user: str, operation: str, payload: Mapping[str, Any], answer: str) -> None:
-        """Record an operation and what came back."""
-        fields = ", ".join(f"{name}={brief(value)}" for name, value in payload.items())
-        self.add(f"{user}: {operation}({fields}) -> {answer}")
+    def calling(self, user: str, operation: str, payload: Mapping[str, Any]) -> Callable[[str], None]:
+        """Record that an operation is called; what came back is told to the answer, once there is something."""
+        came_back = "no answer"
+
+        def answer(text: str) -> None:
+            nonlocal came_back
+            came_back = text
+
+        def step() -> str:
+            fields = ", ".join(f"{name}={brief(value)}" for name, value in payload.items())
+            return f"{user}: {operation}({fields}) -> {came_back}"
+
+        self._put(step)
+        return answer
 
     def steps(self) -> tuple[str, ...]:
         """The recorded steps, oldest first, numbered from the check's beginning."""
-        return tuple(self._steps)
+        return tuple(f"{number}. {step()}" for number, step in tuple(self._steps))
+
+    def _put(self, step: Callable[[], str]) -> None:
+        """Keep a step, which is put into words only if somebody asks."""
+        self._count += 1
+        self._steps.append((self._count, step))
 
 
 def answered(answer: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from muniment import limits
 from muniment.conformance.agent_model import Model, ModelEvent, Step, said_of_memory, steps
 from muniment.conformance.agents_estate import Entry, Instance, instance
 from muniment.conformance.invariant import Broken
-from muniment.conformance.world import LONG_LEASE, Refused, World, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import LONG_LEASE, World, same
 
 SEQUENCES = 100
 LENGTH = 24

@@ -13,13 +13,21 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
+from muniment.conformance.connections import TransportClient
 from muniment.conformance.invariant import Broken, NotExercised
 from muniment.conformance.seams import Barrier, CountingEmbedder, Gate, Latch, barrier
-from muniment.conformance.target import AgentFaultPoint, EmbedderTarget, FaultPoint, Stored, StoredAgents
+from muniment.conformance.target import (
+    AgentFaultPoint,
+    EmbedderTarget,
+    FaultPoint,
+    Refused,
+    Stored,
+    StoredAgents,
+    TransportTarget,
+)
 from muniment.conformance.trail import Trail, answered, apart, brief
-from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext, Principal, ProjectPolicy
-from muniment.ports import Storage
+from muniment.ports import Embedder, Storage
 
 LONG_LEASE = 600
 """Seconds; longer than any check takes."""
@@ -30,19 +38,15 @@ Answer = dict[str, Any]
 """An operation's output as JSON-like data."""
 
 
-class Refused(Exception):
-    """An operation was refused: its ``code``, ``message`` and ``details`` as any surface gives them."""
+class _Fields(dict[str, Any]):
+    """The fields of an answer; Broken where a check reads one that is not there."""
 
-    def __init__(self, code: str, message: str, details: Mapping[str, Any]) -> None:
-        self.code = code
-        self.message = message
-        self.details = details
-        super().__init__(f"{code}: {message}")
+    def __init__(self, operation: str, fields: Answer) -> None:
+        super().__init__(fields)
+        self._operation = operation
 
-    @classmethod
-    def of(cls, error: MunimentError) -> Refused:
-        """A refusal as the engine raises it."""
-        return cls(error.code, error.message, error.details)
+    def __missing__(self, name: str) -> Any:
+        raise Broken(f"the answer of {self._operation}", expected=f"a field {name}", seen=sorted(self) or "no field")
 
 
 class Client(Protocol):
@@ -68,16 +72,17 @@ class Caller:
 
     async def __call__(self, operation: str, /, **payload: Any) -> Answer:
         """The answer of an operation. Raises Refused."""
+        came_back = self.trail.calling(self.user, operation, payload)
         try:
             answer = await self.client.call(operation, payload, self.context)
         except Refused as refusal:
-            self.trail.called(self.user, operation, payload, f"refused, {refusal.code}")
+            came_back(f"refused, {refusal.code}")
             raise
         except Exception as error:
-            self.trail.called(self.user, operation, payload, f"raised {type(error).__name__}")
+            came_back(f"raised {type(error).__name__}")
             raise
-        self.trail.called(self.user, operation, payload, answered(answer))
-        return answer
+        came_back(answered(answer))
+        return _Fields(operation, answer)
 
     async def refused(self, codes: str | Sequence[str], operation: str, /, **payload: Any) -> Refused:
         """The refusal of an operation that must be refused with one of ``codes``; Broken where it was not."""
@@ -122,7 +127,9 @@ class Doors:
 
     ``connect`` gives another client on the same data, with its gate. ``beside`` gives an engine of its own over
     another storage, or over the subject's where that is None, with or without the embedder. ``reopen`` closes every
-    client (with ``crash``, by killing the backend) and gives a new one.
+    client (with ``crash``, by killing the backend) and gives a new one. ``transport`` is what is judged in its seat;
+    every client is then one of it. ``with_embedder`` gives an engine over the subject's storage with another embedder,
+    which waits for it a moment only.
     """
 
     first: tuple[Client, Gate]
@@ -134,6 +141,8 @@ class Doors:
     age: Callable[[float], Awaitable[None]] | None
     reopen: Callable[[bool], Awaitable[tuple[Client, Gate]]]
     can_crash: bool
+    transport: TransportTarget | None
+    with_embedder: Callable[[Embedder], Awaitable[Client]]
 
 
 class World:
@@ -164,6 +173,14 @@ class World:
         return self._target
 
     @property
+    def transport(self) -> TransportClient:
+        """The first client of the transport that is judged. Raises NotExercised in another seat."""
+        client = self._first[0]
+        if not isinstance(client, TransportClient):
+            raise NotExercised("no transport is judged here")
+        return client
+
+    @property
     def can_crash(self) -> bool:
         """Whether the backend can be killed."""
         return self._doors.can_crash
@@ -178,11 +195,12 @@ class World:
         policy: ProjectPolicy = ProjectPolicy.REQUIRE_EXISTING,
         default_project: str | None = None,
     ) -> Caller:
-        """A principal at the first client."""
+        """A principal at the first client. A transport has a surface, and may have a policy, of its own."""
+        own = self._doors.transport
         context = CallContext(
             principal=Principal(user=user, groups=frozenset(groups), agent=agent, platform=platform),
-            surface=surface,
-            project_policy=policy,
+            surface=(own and own.surface) or surface,
+            project_policy=(own and own.policy) or policy,
             default_project=default_project,
         )
         return Caller(self._first[0], context, self.trail)
@@ -203,6 +221,10 @@ class World:
     async def over(self, storage: Storage, caller: Caller) -> Caller:
         """The same principal at an engine with the same embedder over another storage."""
         return caller.at(await self._doors.beside(storage, True))
+
+    async def with_embedder(self, embedder: Embedder, caller: Caller) -> Caller:
+        """The same principal at an engine over the subject's storage with ``embedder``."""
+        return caller.at(await self._doors.with_embedder(embedder))
 
     async def probe(self) -> Stored:
         """What is stored, read around the plugin."""

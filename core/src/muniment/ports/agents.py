@@ -83,7 +83,8 @@ class ExchangeAppend:
     """An exchange for one or two recipients, to all of them or to none.
 
     Each envelope's revision rises by 1 and stamps the entry; an envelope keeps its newest ``kept``. A ``dedupe_key``
-    that a recipient has had before, even for an entry that is gone, makes the whole append do nothing.
+    that a recipient has had before, even for an entry that is gone, makes the whole append do nothing: its ``claim`` is
+    neither looked at nor stored.
     """
 
     entries: tuple[ExchangeDraft, ...]
@@ -186,7 +187,7 @@ class AgentStorage(Protocol):
         ...
 
     async def raise_last_seen(self, agent: Agent, revision: int) -> int:
-        """Raise the last seen revision to at least ``revision``; what it is now."""
+        """Raise the last seen revision to at least ``revision``; what it is now, 0 where there is no envelope."""
         ...
 
     async def enqueue(self, event: NewEvent) -> datetime:
@@ -196,13 +197,15 @@ class AgentStorage(Protocol):
     async def claim(self, claim: Claim) -> Claimed:
         """Deliver events: each gets its token, its lease and one more attempt, and no other claim gets it meanwhile.
 
-        Revision, last seen and entries are read in one snapshot; ``digests.choose`` makes the digest, whose
-        ``delivered`` is persisted with every event of the claim, in the same transaction.
+        Revision, last seen and entries are read in one snapshot; ``digests.choose`` makes the digest, also where there
+        is no event, and its ``delivered`` is persisted with every event of the claim, in the same transaction.
         """
         ...
 
     async def extend(self, agent: Agent, event_id: str, token: str, lease: timedelta) -> tuple[AckOutcome, datetime]:
-        """Let the lease of the latest delivery end ``lease`` from now; ACKNOWLEDGED says that it was done.
+        """Let the lease of the latest delivery end ``lease`` from now, also one that is over; when it ends.
+
+        The outcome is ``acknowledgement.outcome``: only ACKNOWLEDGED, which acknowledges nothing here, changes it.
 
         Raises NotFound for an event that is not the agent's or was never delivered.
         """

@@ -36,11 +36,17 @@ class PluginContext:
 class Storage(AgentStorage, Protocol):
     """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, and agent memory.
 
-    Every method may raise StorageUnavailable, after which nothing of a write is known to be stored.
+    Every method may raise StorageUnavailable, after which nothing of a write is known to be stored. A call that is
+    cancelled is over when CancelledError leaves it: it was applied, or it never will be. Calls overlap, from one event
+    loop.
     """
 
     async def open(self) -> None:
-        """Connect and check the schema. Raises StorageUnavailable, ConfigurationError."""
+        """Connect, and bring a new or older schema up to date where this storage does that by itself.
+
+        Does nothing where it is open already: several engines may share one. Raises StorageUnavailable, and
+        ConfigurationError for what waiting does not cure.
+        """
         ...
 
     async def close(self) -> None:
@@ -48,11 +54,14 @@ class Storage(AgentStorage, Protocol):
         ...
 
     async def migrate(self) -> tuple[str, ...]:
-        """Bring the schema up to date, safely from several processes at once; the names of the steps taken."""
+        """Bring the schema up to date, safely from several processes at once; the names of the steps taken.
+
+        Works on a storage that is not open, which ``muniment migrate`` then closes.
+        """
         ...
 
     async def describe(self) -> Mapping[str, str]:
-        """Versions and facts for reports and ``doctor``; nothing secret."""
+        """Versions and facts for reports and ``doctor``, in the storage's own words; nothing secret."""
         ...
 
     async def find_projects(self, audience: Audience, name: str) -> Sequence[ProjectFacts]:
@@ -64,7 +73,8 @@ class Storage(AgentStorage, Protocol):
         ...
 
     async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
-        """Insert unless (owner, key) is there; the project, and whether it was inserted (with its audit entry)."""
+        """Insert unless (owner, key) is there; the project as its owner reads it, and whether it was inserted (with its
+        audit entry)."""
         ...
 
     async def record(self, audit: AuditDraft) -> None:
@@ -76,7 +86,7 @@ class Storage(AgentStorage, Protocol):
         ...
 
     async def load(self, audience: Audience, memory_id: str, *, space: str | None = None) -> MemoryFacts | None:
-        """The memory, live or deleted, if the audience reads its scope; with the passage hashes of ``space``."""
+        """The memory, live or deleted, if its scope is one of the audience's; with the passage hashes of ``space``."""
         ...
 
     async def list_memories(
@@ -91,7 +101,9 @@ class Storage(AgentStorage, Protocol):
         The three legs score the audience's live memories by the formulas of ``muniment.ranking``; word statistics
         (N, average length, document frequencies) are counted over all of them, before the selector narrows. The
         best ``ranking.POOL`` of each leg are candidates, every candidate gets its exact score in every leg, and
-        ``ranking.fuse`` orders them; a storage may compute the same in its engine.
+        ``ranking.fuse`` orders them; a storage may compute the same in its engine. ``ranking.scores_of_all`` and
+        ``Scores`` do all but the cosines for one that keeps postings. A cosine is that of the two vectors, whatever
+        their lengths; equal vectors must get equal ones.
         """
         ...
 
@@ -104,8 +116,9 @@ class Storage(AgentStorage, Protocol):
     async def apply(self, mutation: Mutation) -> Applied:
         """Apply one mutation atomically.
 
-        Raises VersionConflict (with the current version), NotFound (no such memory, or not in the state that the
-        mutation needs), ReceiptTaken. ``updated_at`` is the storage's clock, and never before the old one.
+        Raises ReceiptTaken before anything else, then NotFound (no such memory, or not in the state that the mutation
+        needs), then VersionConflict (with the current version). ``updated_at`` is the storage's clock, and never
+        before the old one.
         """
         ...
 
@@ -122,7 +135,10 @@ class Storage(AgentStorage, Protocol):
         ...
 
     async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
-        """Store background vectors if the live memory is still at ``version``; whether it was."""
+        """Store background vectors if the live memory is still at ``version``; whether it was.
+
+        Other spaces' passages stay, unlike in ``apply``; the version does not change.
+        """
         ...
 
     async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:

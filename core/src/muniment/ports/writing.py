@@ -13,7 +13,10 @@ from muniment.ports.vectors import Passages
 
 
 class ReceiptTaken(Exception):
-    """Raised by ``Storage.apply``: the idempotency key is taken; nothing was applied. The engine looks it up."""
+    """Raised by ``apply``, ``append_exchange`` and ``enqueue``: the idempotency key is taken; nothing was applied.
+
+    The engine looks it up. A key older than ``limits.IDEMPOTENCY_KEPT`` is free: ``find_receipt`` and this agree.
+    """
 
 
 @dataclass(frozen=True, slots=True)

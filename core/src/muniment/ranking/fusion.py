@@ -162,6 +162,8 @@ def ranks_of(scores: NDArray[np.float64], *, above: float = 0.0) -> NDArray[np.i
     """
     ranks = np.zeros(len(scores), dtype=np.int64)
     matches = np.flatnonzero(scores > above)
+    if not len(matches):
+        return ranks
     order = matches[np.argsort(-scores[matches], kind="stable")]
     ranks[order] = np.minimum(np.arange(1, len(order) + 1), POOL + 1)
     return ranks

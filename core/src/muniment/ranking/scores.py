@@ -24,13 +24,16 @@ class Scores:
     tags: NDArray[np.float64]
     ceiling: float
 
-    def candidates(self, *, blur: float = 0.0) -> list[int]:
+    def candidates(self, *, blur: float = 0.0, wanted: int = POOL) -> list[int]:
         """The places of each ranker's pool and of all that tie with its last, ascending.
 
         `blur` is how far a score by meaning may be from the exact one; whatever could belong to the pool is in it.
+        Where nothing matches by words or by tags, the order by meaning is the fused one, so that its first `wanted`
+        will do for as many hits.
         """
-        pools = (_first(self.meaning, above=-np.inf, blur=blur), _first(self.words), _first(self.tags))
-        return sorted({*pools[0], *pools[1], *pools[2]})
+        words, tags = _first(self.words), _first(self.tags)
+        size = POOL if words or tags else min(wanted, POOL)
+        return sorted({*_first(self.meaning, above=-np.inf, blur=blur, size=size), *words, *tags})
 
     def fuse(
         self, places: Mapping[str, int], *, fusion: Fusion, min_score: float | None, offset: int, limit: int
@@ -79,10 +82,10 @@ def scores_of_all(
     )
 
 
-def _first(scores: NDArray[np.float64], *, above: float = 0.0, blur: float = 0.0) -> list[int]:
-    """The places of the pool of highest scores, and of all that tie with its last."""
+def _first(scores: NDArray[np.float64], *, above: float = 0.0, blur: float = 0.0, size: int = POOL) -> list[int]:
+    """The places of the `size` highest scores, and of all that tie with the last of them."""
     places = np.flatnonzero(scores > above)
-    if len(places) > POOL:
-        least = np.partition(scores[places], -POOL)[-POOL]
+    if len(places) > size:
+        least = np.partition(scores[places], -size)[-size]
         places = places[scores[places] >= least - 2 * blur]
     return places.tolist()

@@ -75,6 +75,8 @@ def bm25_of_all(
     that the scores are the same to the last bit, and memories tie here exactly when they tie there.
     """
     scores = np.zeros(len(lengths), dtype=np.float64)
+    if not postings:
+        return scores
     average = statistics.average_length
     relative = lengths / average if average > 0 else np.ones(len(lengths), dtype=np.float64)
     saturation = K1 * (1.0 - B + B * relative)

@@ -16,6 +16,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             kind="transport",
             schemes=("mcp",),
             factory="muniment_transport_mcp.transport:create",
-            summary="Every operation as a tool of the Model Context Protocol, over stdio.",
+            conformance="muniment_transport_mcp.conformance:target",
+            summary="Every operation as a tool of the Model Context Protocol, over stdio and streamable HTTP.",
         ),
     )

@@ -1,12 +1,14 @@
 """Lines and protocol messages: one JSON-RPC message a line, UTF-8. Who reads and writes lines is ``wire``'s.
 
-Strings that UTF-8 or JSON cannot carry whole (a lone surrogate, a stray byte) are let through as surrogates:
-the operations refuse them naming the field, which a message that fails to parse could not.
+Strings that UTF-8 or JSON cannot carry whole (a lone surrogate, a stray byte) are let through, over stdio as surrogates
+and over HTTP, where the SDK reads the message, as NUL: the operations refuse both naming the field, which a message
+that fails to parse could not. The same goes for numbers without an end, which JSON has no words for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, cast
 
 from mcp_types import (
@@ -21,6 +23,9 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class BadFrame(Exception):
     """The line is no protocol message. ``answer`` is the error to send, None where nobody asked."""
@@ -33,7 +38,7 @@ class BadFrame(Exception):
 def decode(line: bytes) -> JSONRPCMessage:
     """The message on ``line``. Raises BadFrame."""
     try:
-        value: object = json.loads(line.decode("utf-8", "surrogateescape"), parse_constant=_no_constant)
+        value: object = json.loads(line.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         raise BadFrame(_error(None, PARSE_ERROR, "The line is not JSON.")) from None
     try:
@@ -49,6 +54,20 @@ def encode(message: JSONRPCMessage) -> bytes:
     except PydanticSerializationError:
         text = json.dumps(message.model_dump(by_alias=True, exclude_unset=True), separators=(",", ":"))
     return text.encode() + b"\n"
+
+
+def repaired(body: bytes) -> bytes:
+    """``body`` with NUL in its strings for what UTF-8 cannot carry; as it is where that does not help."""
+    try:
+        if not _ESCAPED_SURROGATE.search(body.decode()):
+            return body
+    except UnicodeDecodeError:
+        pass
+    try:
+        value: object = json.loads(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return body
+    return _SURROGATE.sub(r"\\u0000", json.dumps(value, ensure_ascii=False)).encode()
 
 
 def request_key(message: JSONRPCMessage) -> str | None:
@@ -79,7 +98,3 @@ def _invalid(value: object) -> JSONRPCError | None:
 
 def _error(identifier: int | str | None, code: int, message: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=identifier, error=ErrorData(code=code, message=message))
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

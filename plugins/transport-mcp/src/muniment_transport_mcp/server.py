@@ -29,7 +29,7 @@ from mcp_types import (
 
 from muniment.errors import Internal, MunimentError, NotFound
 from muniment.models import CallContext, Principal
-from muniment_transport_mcp.tools import TOOLS, in_tool_names, list_tools, tools_of
+from muniment_transport_mcp.tools import TOOLS, in_tool_names, list_tools, schema_of, tools_of
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
@@ -67,6 +67,7 @@ def build_server(engine: Engine, identify: Callable[[Request], CallContext]) -> 
         title="Muniment",
         instructions=INSTRUCTIONS,
         cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS, scope="private")},
+        get_tool_input_schema=schema_of,
         on_list_tools=list_own,
         on_call_tool=call,
     )

@@ -81,6 +81,7 @@ async def converse(server: Server[Any], wire: Wire) -> None:
         reading.cancel()
         await to_server.aclose()
         await _leave({serving, reading, writing})
+        wire.close()
         for stream in (server_input, from_server):
             stream.close()
     if serving.done() and not serving.cancelled():

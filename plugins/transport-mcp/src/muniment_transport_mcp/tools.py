@@ -8,6 +8,7 @@ out says the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, cast
 
 from mcp_types import Tool, ToolAnnotations
@@ -49,6 +50,12 @@ def list_tools(caller: Principal) -> list[Tool]:
     return [_tool(name, operation) for name, operation in tools_of(caller).items()]
 
 
+def schema_of(tool: str) -> Schema | None:
+    """The input schema of a tool, None where there is none of that name."""
+    return _tool(tool, TOOLS[tool]).input_schema if tool in TOOLS else None
+
+
+@cache
 def _tool(name: str, operation: Operation) -> Tool:
     carries_content = issubclass(operation.output, _WITH_CONTENT)
     return Tool(

@@ -1,24 +1,20 @@
-"""The transport's seat: serves one client over the process's standard streams, for the configured caller.
+"""The transport's seat: which carrier the configuration asks for, and serving one client over the standard streams.
 
-It owns the standard streams and the end of the process that a host asks for; what is said in between is
-``session``'s. Opening and closing the engine is the caller's.
+The standard streams and their end are this module's; what is said in between is ``session``'s. HTTP is ``http``'s.
+Opening and closing the engine is the caller's.
 """
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import threading
-from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from muniment import standard_streams
 from muniment.errors import ConfigurationError
 from muniment.models import CallContext, ProjectPolicy
-from muniment.ports import PluginContext
+from muniment.ports import PluginContext, Transport
 from muniment_transport_mcp.server import build_server
 from muniment_transport_mcp.session import converse
+from muniment_transport_mcp.signals import end_on_signals
 from muniment_transport_mcp.wire import Wire
 
 if TYPE_CHECKING:
@@ -26,11 +22,16 @@ if TYPE_CHECKING:
 
 SURFACE = "mcp"
 """What the audit trail calls this transport."""
+POLICY = ProjectPolicy.REQUIRE_EXISTING
+"""A project is registered by ``project_identify`` alone, so that a typo makes no near-miss."""
 
-_IMPATIENT = 3
+
+def over_mcp(local: CallContext) -> CallContext:
+    """The configured caller as one who calls by this transport."""
+    return local.model_copy(update={"surface": SURFACE, "project_policy": POLICY})
 
 
-class McpTransport:
+class StdioTransport:
     """The Model Context Protocol over stdio. One client, one process, ``serve`` once."""
 
     async def serve(self, engine: Engine, local: CallContext) -> None:
@@ -41,38 +42,27 @@ class McpTransport:
         close the engine in peace; the third one kills. Where the process handles SIGTERM itself, both are
         left to it. Raises ConfigurationError if a standard stream is closed.
         """
-        context = local.model_copy(update={"surface": SURFACE, "project_policy": ProjectPolicy.REQUIRE_EXISTING})
+        context = over_mcp(local)
         wire = Wire(*standard_streams.claim())
-        _end_on_signals(wire.end)
+        end_on_signals(wire.end)
         await converse(build_server(engine, lambda _request: context), wire)
 
 
-def create(context: PluginContext) -> McpTransport:
-    """The transport for ``mcp`` or ``mcp:stdio``. Raises ConfigurationError for all else, and for options."""
-    if context.spec not in ("mcp", "mcp:", "mcp:stdio"):
-        raise ConfigurationError(f"transport: {context.spec!r} is not served; use 'mcp' (stdio).")
+def create(context: PluginContext) -> Transport:
+    """The transport for ``mcp``, ``mcp:stdio`` or ``mcp:http://HOST:PORT``.
+
+    Raises ConfigurationError for all else, and for options.
+    """
     if context.options:
         raise ConfigurationError(f"transport-mcp has no setting {min(context.options)!r}; remove it.")
-    return McpTransport()
+    _, _, carrier = context.spec.partition(":")
+    if carrier.startswith("http:"):
+        # What only HTTP needs is not paid for by a client that starts a server over stdio.
+        from muniment_transport_mcp.http import HttpTransport
 
-
-def _end_on_signals(end: Callable[[], None]) -> None:
-    """Call ``end`` on the loop at the first SIGTERM or SIGINT, unless the process handles SIGTERM already."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return
-    loop = asyncio.get_running_loop()
-    arrived = 0
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal arrived
-        arrived += 1
-        if arrived == 1 and not loop.is_closed():
-            loop.call_soon_threadsafe(end)
-        elif arrived >= _IMPATIENT:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+        return HttpTransport.at(carrier)
+    if carrier not in ("", "stdio"):
+        raise ConfigurationError(
+            f"transport: {context.spec!r} is not served; use 'mcp' (stdio) or 'mcp:http://127.0.0.1:8765'."
+        )
+    return StdioTransport()

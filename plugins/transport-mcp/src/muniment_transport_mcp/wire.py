@@ -23,7 +23,7 @@ class Wire:
         self._source = source
         self._sink = sink
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._outgoing: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
         for work in (self._read, self._write):
             threading.Thread(target=work, name=f"muniment-mcp{work.__name__}", daemon=True).start()
 
@@ -40,6 +40,10 @@ class Wire:
     def end(self) -> None:
         """Let ``receive`` answer None after the lines that have arrived by now."""
         self._lines.put_nowait(None)
+
+    def close(self) -> None:
+        """Let the thread that writes leave, once it has written what was sent."""
+        self._outgoing.put(None)
 
     def _read(self) -> None:
         parts: list[bytes] = []
@@ -65,8 +69,8 @@ class Wire:
             self._on_loop(lambda: self._lines.put_nowait(stripped))
 
     def _write(self) -> None:
-        while True:
-            line, written = self._outgoing.get()
+        while (item := self._outgoing.get()) is not None:
+            line, written = item
             error: OSError | None = None
             try:
                 _write_all(self._sink, line)

@@ -19,7 +19,8 @@ from muniment.conformance.estate import (
     hidden_code,
 )
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.world import Caller, Refused, World, holds, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Caller, World, holds, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from muniment.conformance.agents_estate import PLATFORM, AgentsEstate, agent_operations, agents_estate
 from muniment.conformance.invariant import Broken
-from muniment.conformance.world import Answer, Caller, Refused, World, holds, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Answer, Caller, World, holds, same
 from muniment.operations import Operation
 
 KEYED = frozenset(

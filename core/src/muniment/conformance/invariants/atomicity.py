@@ -8,8 +8,8 @@ from typing import Any
 from muniment.conformance.estate import Estate, changing, estate
 from muniment.conformance.invariant import Feature
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.target import FaultPoint
-from muniment.conformance.world import Answer, Caller, Refused, World, same
+from muniment.conformance.target import FaultPoint, Refused
+from muniment.conformance.world import Answer, Caller, World, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 

@@ -10,8 +10,8 @@ from muniment import limits
 from muniment.conformance.agents_estate import POD, TIME, Instance, compact, instance
 from muniment.conformance.invariant import Broken
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.target import AgentFaultPoint, FaultPoint
-from muniment.conformance.world import Answer, Refused, World, holds, same
+from muniment.conformance.target import AgentFaultPoint, FaultPoint, Refused
+from muniment.conformance.world import Answer, World, holds, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 WRITERS = 200

@@ -10,7 +10,8 @@ from muniment.conformance.estate import WRITERS, Estate, estate, every_operation
 from muniment.conformance.invariant import Broken
 from muniment.conformance.invariants import agent_keys
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.world import Answer, Caller, Refused, World, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Answer, Caller, World, same
 from muniment.operations import OPERATIONS, Operation
 
 RULES = Rules(STORAGE_AND_TRANSPORT)

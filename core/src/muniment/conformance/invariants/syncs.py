@@ -7,7 +7,8 @@ from typing import Any
 
 from muniment.conformance.agents_estate import Instance, instance
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.world import Answer, Refused, World, holds, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Answer, World, holds, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 

@@ -30,8 +30,8 @@ async def entries(world: World) -> None:
     await bob("memory.delete", id=memory)
     await alice("memory.restore", id=memory)
     own, shared = "u:alice", f"p:{place.project}"
-    by_bob = {"actor": "bob", "surface": "other surface", "agent": "helper/pod-1", "scope_key": shared}
-    by_alice = {"actor": "alice", "surface": "conformance", "agent": None, "scope_key": own}
+    by_bob = {"actor": "bob", "surface": bob.context.surface, "agent": "helper/pod-1", "scope_key": shared}
+    by_alice = {"actor": "alice", "surface": alice.context.surface, "agent": None, "scope_key": own}
     patched = {"offset": 10, "removed": 5, "added": 7}
     expected: list[dict[str, Any]] = [
         {**by_alice, "action": "memory.write", "changed": ["content", "tags"], "moved_to": None, "patch": None},

@@ -10,7 +10,8 @@ from typing import Any
 from muniment.conformance.answers import moment
 from muniment.conformance.estate import changing, estate
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.world import Answer, Caller, Refused, World, holds, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Answer, Caller, World, holds, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 

@@ -177,6 +177,10 @@ class ForgetsAll(ReferenceStorage):
         data.agents.events.clear()
 
 
+class NoFields(BaseModel):
+    """An empty record."""
+
+
 class RefusesCalls(ReferenceTransport):
     """Every call is refused, by the commonest refusal."""
 
@@ -190,7 +194,7 @@ class CallsNothing(ReferenceTransport):
 
     async def called(self, operation: str, sent: Mapping[str, Any]) -> BaseModel:
         """Nothing."""
-        return BaseModel()
+        return NoFields()
 
 
 class AnswersNothing(ReferenceTransport):
@@ -198,7 +202,7 @@ class AnswersNothing(ReferenceTransport):
 
     def answered(self, record: BaseModel) -> str:
         """An empty record."""
-        return super().answered(BaseModel())
+        return super().answered(NoFields())
 
 
 class EmbedsNothing(ProvidedEmbedder):

@@ -1,0 +1,229 @@
+"""TRA-01 to TRA-08: a transport adds nothing to what an engine says, and takes nothing away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import chain
+from typing import Any
+
+from muniment import errors
+from muniment.conformance.agents_estate import agent_operations, agents_estate
+from muniment.conformance.answers import found, ranker_scores
+from muniment.conformance.estate import TEXT, estate, every_operation
+from muniment.conformance.invariant import Feature
+from muniment.conformance.rules import TRANSPORT, Rules
+from muniment.conformance.seams import LoadingEmbedder
+from muniment.conformance.target import TransportTarget
+from muniment.conformance.world import Answer, Caller, World, holds, same
+from muniment.errors import ContentTooLong, Internal, InvalidInput, MunimentError, VersionConflict
+from muniment.operations import OPERATIONS
+
+RULES = Rules(TRANSPORT)
+
+SAYING = 'Not so: "ünïcode" \\ 記憶 😀,\nread it with memory.get, or section.read_shared, and ask again.'
+SECRETS = ("select content from memories", "/var/lib/private", "hunter2")
+OWN_NAMES = ("unknown", "_meta", "operation", "context", "headers", "jsonrpc")
+"""Fields that no operation has; some are words of protocols, which a transport may take for its own."""
+ENVELOPE_MAX = 700
+"""Characters of a reply to a read besides the content."""
+SOON = 10.0
+"""Seconds for what must not wait for the model."""
+PIECE = 65_536
+BUFFERS = 16_000_000
+"""Bytes of a request that kernels and libraries may take from a client while nobody reads it."""
+
+
+async def each_call(world: World, name: str) -> AsyncGenerator[tuple[Caller, str, dict[str, Any]]]:
+    """Every operation of the registry, with one who may call it and an input that it takes."""
+    for number, (operation, build) in enumerate(every_operation()):
+        place = await estate(world, f"acme/{name}-{number}")
+        yield place.owner, operation.name, build(place)
+    agents = await agents_estate(world, name)
+    for operation, recipe in agent_operations():
+        yield agents.rightful(operation), operation.name, recipe(agents)
+
+
+@RULES(
+    "TRA-01",
+    "Every operation of the registry can be called, by whom the connection is of, and each refusal arrives with its "
+    "code, message and details unchanged.",
+)
+async def reachable(world: World) -> None:
+    transport = world.transport
+    refusals = [*each_refusal()]
+    async for caller, operation, payload in each_call(world, "reached"):
+        with transport.engine.failing(ContentTooLong(SAYING, operation=operation)):
+            await _refused_as(world, caller, operation, payload, ContentTooLong(SAYING, operation=operation))
+        same("what reached the engine", transport.engine.asked, (operation, caller.context.principal))
+        await caller(operation, **payload)
+    alice = world.caller("alice")
+    for refusal in refusals:
+        with transport.engine.failing(refusal):
+            await _refused_as(world, alice, "memory.get", {"id": "an id"}, refusal)
+
+
+def each_refusal() -> list[MunimentError]:
+    """One of each class but ``Internal``, with a message and details, and some with those of the class alone."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MunimentError)]
+    special = (MunimentError, Internal, InvalidInput, VersionConflict)
+    details: errors.Details = {"text": "é", "number": 7, "ratio": 0.5, "flag": True, "nothing": None}
+    plain = [kind for kind in kinds if kind not in special]
+    return [
+        InvalidInput("sections.daily", SAYING),
+        VersionConflict(7),
+        *(kind(SAYING, **details) for kind in plain),
+        *(kind() for kind in plain),
+    ]
+
+
+async def _refused_as(
+    world: World, caller: Caller, operation: str, payload: dict[str, Any], refusal: MunimentError
+) -> None:
+    arrived = await caller.refused(refusal.code, operation, **payload)
+    message = _spelled(world.transport.target, refusal.message)
+    same(f"the message and details of {refusal.code}", (arrived.message, arrived.details), (message, refusal.details))
+
+
+def _spelled(target: TransportTarget, text: str) -> str:
+    for operation in OPERATIONS:
+        text = text.replace(operation, target.spelled(operation))
+    return text
+
+
+@RULES("TRA-02", "The same call gives the same record or receipt as the engine, every field of it.")
+async def same_records(world: World) -> None:
+    engine = world.transport.engine
+    async for caller, operation, payload in each_call(world, "same"):
+        answer = await caller(operation, **payload)
+        same(f"the answer of {operation}", answer, engine.answered and engine.answered.model_dump(mode="json"))
+
+
+@RULES("TRA-03", "Unknown fields are refused, not ignored, whoever calls.")
+async def unknown_fields(world: World) -> None:
+    async for caller, operation, payload in each_call(world, "fields"):
+        async with world.unchanged(f"unknown fields of {operation}"):
+            for field in OWN_NAMES:
+                refusal = await caller.refused("invalid_input", operation, **{**payload, field: "x"})
+                same("the field that the refusal names", refusal.details.get("field"), field)
+        await caller(operation, **payload)
+
+
+@RULES("TRA-04", "An internal error shows an id of its own, never a message, a path or a query.")
+async def internal_errors(world: World) -> None:
+    alice = world.caller("alice")
+    payloads: list[tuple[str, dict[str, Any]]] = [
+        ("memory.search", {"query": "tower"}),
+        ("memory.write", {"content": TEXT}),
+        ("project.list", {}),
+    ]
+    secret = " ".join(SECRETS)
+    kinds = (RuntimeError, KeyError, OSError, MunimentError, Internal)
+    ids: list[str] = []
+    for operation, payload in payloads:
+        for error in chain((kind(secret) for kind in kinds), (MunimentError(secret, path=SECRETS[1]),)):
+            with world.transport.engine.failing(error):
+                refusal = await alice.refused("internal", operation, **payload)
+            shown = f"{refusal.message} {json.dumps(dict(refusal.details), ensure_ascii=False)}"
+            for part in (*SECRETS, type(error).__name__ if type(error) is not Internal else secret):
+                same(f"whether a refusal of {operation} holds {part!r}", part in shown, False)
+            same("the details of an internal error", list(refusal.details), ["id"])
+            holds(str(refusal.details["id"]) in refusal.message, "the message", expected="the id", seen=refusal.message)
+            ids.append(str(refusal.details["id"]))
+        answer = await alice(operation, **payload)
+        holds(bool(answer), f"the answer of {operation} afterwards", expected="a record", seen="no field")
+    same("how many ids so many errors have", len(set(ids)), len(ids))
+
+
+@RULES(
+    "TRA-06",
+    "A request over its size is payload_too_large, and refused before it is read whole, whether its length was said or "
+    "not; the largest text that there is passes.",
+    features=frozenset({Feature.NETWORK}),
+)
+async def sizes(world: World) -> None:
+    transport, alice = world.transport, world.caller("alice")
+    limit = transport.target.body_limit or 0
+    whole = limit + 4 * BUFFERS
+    for announced, most in ((whole, BUFFERS), (None, limit + BUFFERS)):
+        sent: list[int] = []
+        refusal = await transport.send(alice.context, _pieces(whole, sent), announced)
+        same("the refusal of a request over the limit", refusal.code, "payload_too_large")
+        what = "bytes taken of a request " + ("without a length" if announced is None else "that says its length")
+        holds(sum(sent) <= most, what, expected=f"at most {most}", seen=sum(sent))
+    text = "😀" * 64_000
+    memory = (await alice("memory.write", content=text))["id"]
+    same("the largest text, read back", (await alice("memory.get", id=memory))["content"] == text, True)
+
+
+async def _pieces(whole: int, sent: list[int]) -> AsyncIterator[bytes]:
+    while sum(sent) < whole:
+        sent.append(PIECE)
+        yield b" " * PIECE
+        await asyncio.sleep(0)
+
+
+@RULES("TRA-07", "While the model is loading, a client is greeted, and its searches are answered by words.")
+async def while_loading(world: World) -> None:
+    alice = world.caller("alice")
+    memory = (await alice("memory.write", content=TEXT))["id"]
+    loading = LoadingEmbedder(world.embedder)
+    early = await world.with_embedder(loading, alice)
+    try:
+        page = await _soon(early, "memory.search", query="north tower")
+        same("what is found by its words while the model loads", found(page), [memory])
+        same("whether the page says that it is degraded", bool(page["degraded"]), True)
+        same("the memory, read", (await _soon(early, "memory.get", id=memory))["content"], TEXT)
+    finally:
+        loading.loaded.set()
+    page = await _soon(early, "memory.search", query="north tower")
+    holds("meaning" in ranker_scores(page, memory), "the hit afterwards", expected="a score by meaning", seen=page)
+
+
+async def _soon(caller: Caller, operation: str, **payload: Any) -> Answer:
+    answering = asyncio.ensure_future(caller(operation, **payload))
+    done, _ = await asyncio.wait({answering}, timeout=SOON)
+    holds(bool(done), f"{operation} while the model loads", expected=f"an answer within {SOON:g} s", seen="none")
+    return await answering
+
+
+@RULES(
+    "TRA-08",
+    f"A record is sent once per reply; a read is its content and at most {ENVELOPE_MAX} characters more, escapes "
+    "aside.",
+)
+async def sent_once(world: World) -> None:
+    alice = world.caller("alice")
+    contents = [f"sentinel{number} " + "plain words of no weight " * 400 for number in range(3)]
+    ids = [(await alice("memory.write", content=content, tags=["sentinel"]))["id"] for content in contents]
+    body = await _body(world, alice, "memory.get", id=ids[0])
+    more = len(body) - len(contents[0])
+    holds(more <= ENVELOPE_MAX, "a read's characters besides the content", expected=f"<= {ENVELOPE_MAX}", seen=more)
+    for operation, payload in (
+        ("memory.get", {"id": ids[0]}),
+        ("memory.list", {"tags": ["sentinel"]}),
+        ("memory.search", {"query": "sentinel0 sentinel1 sentinel2", "limit": 3}),
+    ):
+        body = await _body(world, alice, operation, **payload)
+        shown = 1 if operation == "memory.get" else 3
+        times = [body.count(f"sentinel{number} ") for number in range(shown)]
+        same(f"how often the reply of {operation} holds each content", times, [1] * shown)
+    await _agents_sent_once(world)
+
+
+async def _agents_sent_once(world: World) -> None:
+    place = await agents_estate(world)
+    ada = place.ada
+    await ada.own("section.save", section="long_term", value="sentinel of a section")
+    await ada.enqueue(content="sentinel of an event")
+    for operation, payload, kept in (
+        ("section.read", {"sections": ["long_term"]}, "sentinel of a section"),
+        ("event.claim", {"limit": 1}, "sentinel of an event"),
+    ):
+        body = await _body(world, ada.own, operation, **payload)
+        same(f"how often the reply of {operation} holds its content", body.count(kept), 1)
+
+
+async def _body(world: World, caller: Caller, operation: str, **payload: Any) -> str:
+    return (await world.transport.reply(operation, payload, caller.context)).body
