@@ -7,6 +7,7 @@ Every session runs in one environment, which `environment` prepares once a run a
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -20,6 +21,7 @@ MEMBERS = (
     "plugins/embed-local[minilm]",
     "plugins/transport-mcp",
 )
+BEYOND_THE_DEMO = ("plugins/storage-mongo[mongod]", "plugins/storage-sqlite")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 nox.needs_version = ">=2026.10"
@@ -30,6 +32,11 @@ nox.options.error_on_missing_interpreters = True
 _bin: list[str] = []
 
 
+def _name(member: str) -> str:
+    """The name of a member's plugin."""
+    return Path(member.partition("[")[0]).name
+
+
 @nox.session(default=False)
 def environment(session: nox.Session) -> None:
     """Install PyTorch, then the workspace (editable) and the development tools."""
@@ -37,7 +44,7 @@ def environment(session: nox.Session) -> None:
     session.install("--upgrade", "pip")
     # By pip, pinned and alone: uv, a range, or a package that pulls it in fetches a CUDA build of several GB.
     session.install(TORCH)
-    editable = [part for member in MEMBERS for part in ("--editable", f"./{member}")]
+    editable = [part for member in MEMBERS + BEYOND_THE_DEMO for part in ("--editable", f"./{member}")]
     session.install(*editable, *nox.project.dependency_groups(PYPROJECT, "dev"))
 
 
@@ -66,6 +73,34 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests; arguments after `--` go to pytest."""
     run(session, "pytest", *session.posargs)
+
+
+@nox.session(default=False)
+@nox.parametrize("member", [nox.param(member, id=_name(member)) for member in ("core", *MEMBERS[1:], *BEYOND_THE_DEMO)])
+def wheels(session: nox.Session, member: str) -> None:
+    """A distribution as its users get it: its wheel and core's alone in an environment, judged there.
+
+    A dependency that it does not declare, and a file that its wheel does not hold, fail here.
+    """
+    made = Path(session.create_tmp()) / "wheels"
+    shutil.rmtree(made, ignore_errors=True)
+    folders = dict.fromkeys(("core", member.partition("[")[0]))
+    session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(made), *(f"./{one}" for one in folders))
+    if "minilm" in member:
+        session.install(TORCH)
+    extra = "".join(member.partition("[")[1:])
+    (core,) = made.glob("muniment-[0-9]*.whl")
+    plugins = [f"{wheel}{extra}" for wheel in made.glob("muniment_*.whl")]
+    session.install(str(core), *plugins)
+    session.chdir(session.create_tmp())
+    session.run("muniment", "conform", _name(member) if plugins else "reference", env=OFFLINE)
+
+
+@nox.session(python=False, default=False, requires=["environment"])
+def judges(session: nox.Session) -> None:
+    """Programs that nobody here wrote, on what is served over MCP; needs npm, which fetches some hundred megabytes."""
+    session.run("npm", "install", "--prefix", str(ROOT / "judges"), external=True)
+    run(session, "python", str(ROOT / "judges" / "run.py"))
 
 
 @nox.session(python=False, default=False, requires=["environment"])

@@ -19,6 +19,7 @@ from muniment.operations import OPERATIONS
 from muniment.reference import ReferenceStorage
 from muniment_storage_mongo.conformance import target as mongo
 from muniment_storage_postgres.conformance import target as postgres
+from muniment_storage_sqlite.conformance import target as sqlite
 from tests.differential.answers import Different
 from tests.differential.recipes import RECIPES
 from tests.differential.sides import ANSWERED, comparison
@@ -46,7 +47,7 @@ def test_every_operation_has_a_recipe() -> None:
 async def test_the_storages_answer_alike() -> None:
     """2,000 operations get the same receipts, refusals, pages and orders from each, scores within 1e-5."""
     try:
-        outcomes = await run([reference(), postgres(), mongo()])
+        outcomes = await run([reference(), postgres(), mongo(), sqlite()])
     except NotRun as missing:
         not_run(str(missing))
         return

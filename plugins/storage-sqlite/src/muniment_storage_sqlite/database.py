@@ -1,0 +1,198 @@
+"""The connections to one file, and the threads that use them: one writes, a few read, none is the event loop's.
+
+A write has SQLite's write lock from its first statement on and is all or nothing; a read sees one snapshot, and neither
+waits for the other. What SQLite reports leaves here as a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from muniment.errors import ConfigurationError, StorageUnavailable
+from muniment_storage_sqlite.place import prepare
+from muniment_storage_sqlite.refusals import refusal
+from muniment_storage_sqlite.schema import bring_up_to_date, version_of
+
+T = TypeVar("T")
+Connection = sqlite3.Connection
+Work = Callable[[Connection], T]
+
+READERS: Final = 4
+"""How many reads run at once; further ones wait."""
+OLDEST: Final = (3, 37, 0)
+"""The first SQLite with all that the schema and the statements use."""
+_SETTINGS: Final = (
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA fullfsync = ON",
+    "PRAGMA cache_size = -16000",
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA trusted_schema = OFF",
+)
+_RETRY: Final = 0.02
+"""Seconds between attempts to switch a new file to its log, for which SQLite does not wait by itself."""
+
+
+class Database:
+    """One file, opened by ``open``; a locked one is waited for at most ``wait`` seconds."""
+
+    def __init__(self, path: Path, data_dir: Path, wait: float) -> None:
+        self.path = path
+        self._data_dir = data_dir
+        self._wait = wait
+        self._threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
+        self._writer: Connection | None = None
+        self._idle: deque[Connection] = deque()
+
+    async def open(self) -> None:
+        """Make the file where there is none and bring it up to date; nothing where it is open already.
+
+        Raises ConfigurationError, StorageUnavailable. Cancelled, it leaves nothing open.
+        """
+        if self._threads is not None:
+            return
+        self._threads = (
+            ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-writer"),
+            ThreadPoolExecutor(READERS, thread_name_prefix="muniment-sqlite-reader"),
+        )
+        try:
+            await _run(self._threads[0], self._start)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def migrate(self) -> tuple[str, ...]:
+        """The steps that bringing the file up to date took, with a connection of its own."""
+        connection, steps = await asyncio.to_thread(self._connect_up_to_date)
+        await asyncio.to_thread(connection.close)
+        return steps
+
+    async def read(self, work: Work[T]) -> T:
+        """What ``work`` reads in one snapshot. Raises StorageUnavailable, and what ``work`` raises."""
+        return await _run(self._open_threads()[1], lambda: self._reading(work))
+
+    async def write(self, work: Work[T]) -> T:
+        """What ``work`` returns, its changes committed; none of them where it raises. Raises as ``read``."""
+        return await _run(self._open_threads()[0], lambda: self._writing(work))
+
+    async def close(self) -> None:
+        """End what runs, then the threads and the connections."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await asyncio.to_thread(self._end, threads)
+
+    def _open_threads(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+        if self._threads is None:
+            raise StorageUnavailable(f"{self.path} is not open; open the storage first.")
+        return self._threads
+
+    def _start(self) -> None:
+        self._writer, _ = self._connect_up_to_date()
+
+    def _end(self, threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]) -> None:
+        for one in threads:
+            one.shutdown()
+        connections = [*self._idle, *([self._writer] if self._writer else [])]
+        self._idle.clear()
+        self._writer = None
+        for connection in connections:
+            connection.close()
+
+    def _connect_up_to_date(self) -> tuple[Connection, tuple[str, ...]]:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise ConfigurationError(
+                f"This Python has SQLite {sqlite3.sqlite_version}, and storage sqlite: needs "
+                f"{'.'.join(map(str, OLDEST))} or newer; use a newer Python."
+            )
+        prepare(self.path, data_dir=self._data_dir)
+        try:
+            connection = self._connect()
+            try:
+                version_of(connection, self.path)  # before another program's file is switched to a log
+                self._use_log(connection)
+                return connection, bring_up_to_date(connection, self.path)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise refusal(error, self.path, wait=self._wait) from error
+
+    def _connect(self) -> Connection:
+        connection = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+        try:
+            connection.row_factory = sqlite3.Row
+            for setting in _SETTINGS:
+                connection.execute(setting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _use_log(self, connection: Connection) -> None:
+        """Switch the file to a write-ahead log, so that reads and writes do not wait for each other."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_RETRY)
+
+    def _reading(self, work: Work[T]) -> T:
+        try:
+            connection = self._reader()
+            try:
+                return _transaction(connection, "BEGIN", work)
+            finally:
+                self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise refusal(error, self.path, wait=self._wait) from error
+
+    def _reader(self) -> Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _writing(self, work: Work[T]) -> T:
+        if self._writer is None:
+            raise StorageUnavailable(f"{self.path} could not be opened; see the refusal of that, and open it again.")
+        try:
+            return _transaction(self._writer, "BEGIN IMMEDIATE", work)
+        except sqlite3.Error as error:
+            raise refusal(error, self.path, wait=self._wait) from error
+
+
+def _transaction(connection: Connection, begin: str, work: Work[T]) -> T:
+    connection.execute(begin)
+    try:
+        done = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite itself rolls back where the disk is full
+            connection.execute("ROLLBACK")
+        raise
+    return done
+
+
+async def _run(threads: Executor, work: Callable[[], T]) -> T:
+    """What ``work`` returns on one of ``threads``. Cancelled, it has either not begun and never will, or has ended."""
+    job = threads.submit(work)
+    ended = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        if not job.cancel():
+            with contextlib.suppress(Exception):
+                await asyncio.shield(ended)
+        raise

@@ -1,0 +1,186 @@
+"""A search: every readable memory is scored by all rankers, from one snapshot; ``muniment.ranking`` makes the order.
+
+Cosines are estimated in float32 for all passages at once, and computed in float64, row by row, for those of the
+candidates, so that equal vectors tie wherever they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from sqlite3 import Connection
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muniment.ports import Audience, Found, SearchQuery, Selector
+from muniment.ranking import Postings, scores_of_all
+from muniment_storage_sqlite.audiences import listed
+from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, Vectors, fetch
+from muniment_storage_sqlite.memories import HAS_ALL_TAGS, records, scopes_of
+
+BLUR: Final = 1e-4
+"""More than an estimated cosine can be away from the exact one."""
+
+Cosines = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One scope of the audience; its memories have the places from ``start`` on."""
+
+    scope: int
+    start: int
+    memories: Memories
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.memories.numbers)
+
+    def places(self, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The places of the live memories among ``numbers``, and which of them these are."""
+        known = self.memories.numbers
+        at = np.searchsorted(known, numbers)
+        live = at < len(known)
+        live[live] = known[at[live]] == numbers[live]
+        return self.start + at[live], live
+
+
+def search(
+    connection: Connection, blocks: Blocks, audience: Audience, selector: Selector, query: SearchQuery
+) -> Sequence[Found]:
+    """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
+    generations = dict(scopes_of(connection, audience, Selector()))
+    parts: list[_Part] = []
+    for scope, generation in sorted(generations.items()):
+        start = parts[-1].end if parts else 0
+        parts.append(_Part(scope, start, blocks.memories(connection, scope, generation)))
+    total = parts[-1].end if parts else 0
+    if not total:
+        return []
+    numbers = np.concatenate([part.memories.numbers for part in parts])
+    meaning = np.full(total, -np.inf)
+    vectors = _vectors(connection, blocks, parts, generations, query)
+    for part, of_part in vectors:
+        _estimate(meaning, part, of_part, query)
+    scores = scores_of_all(
+        query.terms,
+        lengths=np.concatenate([part.memories.lengths for part in parts]),
+        by_term=_postings(connection, parts, query),
+        matching_tags=_matching_tags(connection, parts, total, query),
+        meaning=meaning,
+        selected=_selected(connection, parts, total, audience, selector),
+    )
+    candidates = np.array(scores.candidates(blur=BLUR), dtype=np.int64)
+    for part, of_part in vectors:
+        _measure(scores.meaning, candidates, part, of_part, query)
+    places = _by_id(connection, numbers, candidates)
+    ranked = scores.fuse(places, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit)
+    found = records(connection, [int(numbers[places[one.id]]) for one in ranked])
+    return [Found(memory, one) for memory, one in zip(found, ranked, strict=True)]
+
+
+def _vectors(
+    connection: Connection, blocks: Blocks, parts: Sequence[_Part], generations: dict[int, int], query: SearchQuery
+) -> Sequence[tuple[_Part, Vectors]]:
+    """The vectors of each part that has any in the query's space."""
+    row = connection.execute("SELECT number, dimensions FROM spaces WHERE id = ?", (query.space,)).fetchone()
+    if row is None or query.vector is None:
+        return []
+    number, dimensions = row
+    all_parts = (
+        (part, blocks.vectors(connection, part.scope, generations[part.scope], number, dimensions)) for part in parts
+    )
+    return [(part, vectors) for part, vectors in all_parts if len(vectors.passages)]
+
+
+def _estimate(meaning: Cosines, part: _Part, vectors: Vectors, query: SearchQuery) -> None:
+    """The cosine of each memory's best passage, within ``BLUR``."""
+    assert query.vector is not None
+    wanted = np.asarray(query.vector, dtype=np.float32)
+    lengths = vectors.norms * np.linalg.norm(wanted)
+    cosines = np.divide(vectors.matrix @ wanted, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    first = np.flatnonzero(np.diff(vectors.memories, prepend=-1))
+    places, live = part.places(vectors.memories[first])
+    meaning[places] = np.maximum.reduceat(cosines, first)[live]
+
+
+def _measure(meaning: Cosines, candidates: Numbers, part: _Part, vectors: Vectors, query: SearchQuery) -> None:
+    """The exact cosines of the candidates that have a score by meaning."""
+    here = candidates[(candidates >= part.start) & (candidates < part.end)]
+    here = here[meaning[here] > -np.inf]
+    rows = np.flatnonzero(np.isin(vectors.memories, part.memories.numbers[here - part.start]))
+    wanted = np.asarray(query.vector, dtype=np.float64)
+    passages = vectors.matrix[rows].astype(np.float64)
+    lengths = np.sqrt((passages * passages).sum(axis=1) * (wanted * wanted).sum())
+    cosines = np.divide((passages * wanted).sum(axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    places, _ = part.places(vectors.memories[rows])
+    meaning[here] = -np.inf
+    np.maximum.at(meaning, places, cosines)
+
+
+def _postings(connection: Connection, parts: Sequence[_Part], query: SearchQuery) -> dict[str, Postings]:
+    """The readable live memories that hold each term of the query."""
+    found: dict[str, Postings] = {}
+    for term in query.terms:
+        of_parts: list[tuple[Numbers, Numbers]] = []
+        for part in parts:
+            memories, frequencies = fetch(
+                connection, "SELECT memory, frequency FROM terms WHERE scope = ? AND term = ?", (part.scope, term)
+            )
+            places, live = part.places(memories)
+            of_parts.append((places, frequencies[live]))
+        places, frequencies = (np.concatenate(one) for one in zip(*of_parts, strict=True))
+        if len(places):
+            found[term] = Postings(places, frequencies)
+    return found
+
+
+def _matching_tags(connection: Connection, parts: Sequence[_Part], total: int, query: SearchQuery) -> Numbers:
+    """How many of the query's tags each memory has."""
+    matching = np.zeros(total, dtype=np.int64)
+    if not query.tags:
+        return matching
+    for part in parts:
+        memories, counts = fetch(
+            connection,
+            """
+            SELECT memory, count(*) FROM tags WHERE scope = ? AND tag IN (SELECT value FROM json_each(?))
+            GROUP BY memory
+            """,
+            (part.scope, listed(query.tags)),
+        )
+        places, live = part.places(memories)
+        matching[places] = counts[live]
+    return matching
+
+
+def _selected(
+    connection: Connection, parts: Sequence[_Part], total: int, audience: Audience, selector: Selector
+) -> NDArray[np.bool_]:
+    """Which memories the selector covers."""
+    selected = np.zeros(total, dtype=np.bool_)
+    covered = {scope for scope, _ in scopes_of(connection, audience, selector)}
+    for part in parts:
+        if part.scope not in covered:
+            continue
+        if not selector.tags:
+            selected[part.start : part.end] = True
+            continue
+        memories, _ = fetch(
+            connection,
+            f"SELECT number, 0 FROM memories WHERE scope = :scope AND deleted = 0 AND {HAS_ALL_TAGS}",
+            {"scope": part.scope, "tags": listed(selector.tags)},
+        )
+        selected[part.places(memories)[0]] = True
+    return selected
+
+
+def _by_id(connection: Connection, numbers: Numbers, candidates: Numbers) -> dict[str, int]:
+    """The places of the candidates by the ids of their memories."""
+    places = {int(numbers[place]): place for place in candidates.tolist()}
+    rows = connection.execute(
+        "SELECT id, number FROM memories WHERE number IN (SELECT value FROM json_each(?))", (listed(places),)
+    )
+    return {id_: places[number] for id_, number in rows}

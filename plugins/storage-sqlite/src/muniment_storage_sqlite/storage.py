@@ -1,0 +1,186 @@
+"""The storage seat: each method of the port, given to the module that owns it, on a thread of the database's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from muniment.agent_models import AckOutcome, SectionName
+from muniment.errors import ConfigurationError
+from muniment.lexical import Terms
+from muniment.models import Agent, AuditRecord, MemoryRecord
+from muniment.ports import (
+    Appended,
+    Applied,
+    Audience,
+    AuditDraft,
+    Claim,
+    Claimed,
+    EnvelopeFacts,
+    ExchangeAppend,
+    Found,
+    LostEvent,
+    MemoryFacts,
+    Mutation,
+    NewEvent,
+    NewProject,
+    Outdated,
+    Passages,
+    PluginContext,
+    Position,
+    ProjectFacts,
+    SearchQuery,
+    SectionsWrite,
+    Selector,
+    ShareChange,
+    Space,
+    StoredReceipt,
+    Unembedded,
+    Vectors,
+)
+from muniment_storage_sqlite import DESCRIPTOR, entries, envelopes, events, memories, projects, trail, writing
+from muniment_storage_sqlite.blocks import Blocks
+from muniment_storage_sqlite.database import Database
+from muniment_storage_sqlite.place import locate
+from muniment_storage_sqlite.schema import STEPS
+from muniment_storage_sqlite.search import search
+from muniment_storage_sqlite.times import moment, now
+
+BUSY_TIMEOUT: Final = 10.0
+"""Seconds that a call waits for another process that writes, where the option ``busy_timeout`` says nothing."""
+
+
+class SqliteStorage:
+    """Memories and agent memory in one file. Several processes of one machine may have it open."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._blocks = Blocks()
+
+    async def open(self) -> None:
+        """Make the file where there is none, and bring its schema up to date. Raises as the port says."""
+        await self._database.open()
+
+    async def close(self) -> None:
+        """End what runs, and release the file."""
+        await self._database.close()
+
+    async def migrate(self) -> tuple[str, ...]:
+        """Bring the schema up to date; the names of the steps taken."""
+        return await self._database.migrate()
+
+    async def describe(self) -> Mapping[str, str]:
+        """The version of SQLite, and that of the schema."""
+        return {"sqlite": sqlite3.sqlite_version, "schema": str(len(STEPS))}
+
+    # ------------------------------------------------------------ projects and memories
+
+    async def find_projects(self, audience: Audience, name: str) -> Sequence[ProjectFacts]:
+        return await self._database.read(lambda on: projects.find(on, audience, name))
+
+    async def list_projects(self, audience: Audience, *, after: Position | None, limit: int) -> Sequence[ProjectFacts]:
+        return await self._database.read(lambda on: projects.list_them(on, audience, after=after, limit=limit))
+
+    async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
+        return await self._database.write(lambda on: projects.register(on, new))
+
+    async def record(self, audit: AuditDraft) -> None:
+        await self._database.write(lambda on: trail.store_entry(on, audit, now()))
+
+    async def change_share(self, change: ShareChange) -> Applied:
+        return await self._database.write(lambda on: projects.change_share(on, change))
+
+    async def load(self, audience: Audience, memory_id: str, *, space: str | None = None) -> MemoryFacts | None:
+        return await self._database.read(lambda on: memories.load(on, audience, memory_id, space=space))
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        return await self._database.read(
+            lambda on: memories.list_them(on, audience, selector, after=after, limit=limit)
+        )
+
+    async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
+        return await self._database.read(lambda on: search(on, self._blocks, audience, selector, query))
+
+    async def history(
+        self, audience: Audience, memory_id: str, *, before: int | None, limit: int
+    ) -> Sequence[AuditRecord]:
+        return await self._database.read(lambda on: trail.history(on, audience, memory_id, before=before, limit=limit))
+
+    async def apply(self, mutation: Mutation) -> Applied:
+        return await self._database.write(lambda on: writing.apply(on, mutation))
+
+    async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
+        return await self._database.read(lambda on: trail.find_receipt(on, principal, key))
+
+    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
+        return await self._database.write(lambda on: entries.register_space(on, space, probes))
+
+    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
+        return await self._database.read(lambda on: entries.unembedded(on, space, limit=limit))
+
+    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
+        return await self._database.write(lambda on: writing.store_passages(on, memory_id, version, passages))
+
+    async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
+        return await self._database.read(lambda on: memories.outdated(on, analyser, limit=limit))
+
+    async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
+        return await self._database.write(lambda on: writing.store_terms(on, memory_id, version, analyser, terms))
+
+    # ------------------------------------------------------------ agent memory
+
+    async def register_agent(self, agent: Agent, pods: frozenset[str]) -> None:
+        await self._database.write(lambda on: envelopes.register(on, agent, pods))
+
+    async def load_envelope(
+        self, agent: Agent, *, sections: Sequence[SectionName] | None = None, exchanges: bool = False
+    ) -> EnvelopeFacts:
+        return await self._database.read(lambda on: envelopes.load(on, agent, sections=sections, exchanges=exchanges))
+
+    async def write_sections(self, write: SectionsWrite) -> datetime:
+        return moment(await self._database.write(lambda on: envelopes.write_sections(on, write)))
+
+    async def append_exchange(self, append: ExchangeAppend) -> Appended:
+        return await self._database.write(lambda on: envelopes.append(on, append))
+
+    async def raise_last_seen(self, agent: Agent, revision: int) -> int:
+        return await self._database.write(lambda on: envelopes.raise_last_seen(on, agent, revision))
+
+    async def enqueue(self, event: NewEvent) -> datetime:
+        return await self._database.write(lambda on: events.enqueue(on, event))
+
+    async def claim(self, claim: Claim) -> Claimed:
+        nothing = await self._database.read(lambda on: events.nothing_to_claim(on, claim))
+        return nothing or await self._database.write(lambda on: events.claim(on, claim))
+
+    async def extend(self, agent: Agent, event_id: str, token: str, lease: timedelta) -> tuple[AckOutcome, datetime]:
+        return await self._database.write(lambda on: events.extend(on, agent, event_id, token, lease))
+
+    async def ack(self, agent: Agent, event_id: str, token: str) -> AckOutcome:
+        return await self._database.write(lambda on: events.ack(on, agent, event_id, token))
+
+    async def dead_events(
+        self, agent: Agent, *, attempts_max: int, after: Position | None, limit: int
+    ) -> Sequence[LostEvent]:
+        return await self._database.read(
+            lambda on: events.dead(on, agent, attempts_max=attempts_max, after=after, limit=limit)
+        )
+
+    async def requeue(self, agent: Agent, event_ids: Sequence[str], *, attempts_max: int) -> Sequence[str]:
+        return await self._database.write(lambda on: events.requeue(on, agent, event_ids, attempts_max=attempts_max))
+
+
+def create(context: PluginContext) -> SqliteStorage:
+    """The storage at ``sqlite:`` (a file in the data directory) or ``sqlite:PATH``. Raises ConfigurationError."""
+    table = f"[plugins.{DESCRIPTOR.name}]"
+    unknown = sorted(context.options.keys() - {"busy_timeout"})
+    if unknown:
+        raise ConfigurationError(f"{table} has no option {unknown[0]}; it has busy_timeout alone.")
+    wait = context.options.get("busy_timeout", BUSY_TIMEOUT)
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 < wait <= 600:
+        raise ConfigurationError(f"busy_timeout of {table} is {wait!r}; give seconds, above 0 and at most 600.")
+    return SqliteStorage(Database(locate(context.spec, context.data_dir), context.data_dir, float(wait)))

@@ -1,0 +1,8 @@
+"""The suite's judgement of this plugin: one test for each invariant of a storage."""
+
+from __future__ import annotations
+
+from muniment.conformance.pytest_front import conformance_tests
+from muniment_storage_sqlite.conformance import target
+
+test_conformance = conformance_tests(target)

@@ -1,0 +1,143 @@
+"""What a search keeps in memory is never stale, whoever wrote and whatever."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from muniment import access, lexical
+from muniment.ports import (
+    Audience,
+    AuditDraft,
+    Create,
+    Found,
+    Index,
+    NewProject,
+    Passages,
+    PassageVector,
+    Placement,
+    Remove,
+    Restore,
+    Revise,
+    SearchQuery,
+    Selector,
+    Space,
+    Storage,
+)
+from muniment.ranking import Fusion
+
+Opened = Callable[..., AbstractAsyncContextManager[Storage]]
+Creation = Callable[[str, str], Create]
+Revision = Callable[[str, int, str, str], Revise]
+SPACE = Space(id="s", provider="p", model="m", dimensions=8, pooling="mean", normalised=False, passage_tokens=10)
+WORDS = ("amber", "basalt", "cedar", "dune", "ember", "flint")
+OWNER = Audience("alice")
+STEPS = 120
+
+
+async def test_a_search_sees_what_another_client_wrote(
+    path: Path, opened: Opened, creation: Creation, revision: Revision
+) -> None:
+    """After each of random writes by one client, a second that searched before answers as a new third one does."""
+    made = random.Random(7)
+    async with opened(path) as writer, opened(path) as reader:
+        await writer.register_space(SPACE, np.zeros((1, SPACE.dimensions), dtype=np.float32))
+        await writer.register_project(NewProject("p-1", "acme/web", "alice", entry("project", 1)))
+        writes = Writes(writer, made, creation, revision)
+        for _ in range(STEPS):
+            what = await writes.one()
+            async with opened(path) as fresh:
+                query = search_for(made)
+                assert await found(reader, query) == await found(fresh, query), what
+    assert writes.done == {"create", "revise", "move", "retag", "remove", "restore", "passages", "terms"}
+
+
+class Writes:
+    """Random writes of all kinds, of a few memories."""
+
+    def __init__(self, storage: Storage, made: random.Random, creation: Creation, revision: Revision) -> None:
+        self.done: set[str] = set()
+        self._storage = storage
+        self._made = made
+        self._creation = creation
+        self._revision = revision
+        self._versions: dict[str, int] = {}
+        self._deleted: set[str] = set()
+
+    async def one(self) -> str:
+        """Write once; what was done."""
+        memory = f"m-{self._made.randrange(12)}"
+        text = " ".join(self._made.choices(WORDS, k=self._made.randrange(3, 9)))
+        if memory not in self._versions:
+            self._versions[memory] = 1
+            await self._storage.apply(replace(self._creation(memory, text), index=self._index(text)))
+            return self._noted("create")
+        version = self._versions[memory]
+        if memory in self._deleted:
+            audit = entry(memory, version + 1)
+            await self._apply(
+                Restore(memory_id=memory, editor="a", audit=audit, expected_version=version, index=self._index(text))
+            )
+            self._deleted.remove(memory)
+            return self._noted("restore")
+        revise = replace(self._revision(memory, version, text, "a"), index=self._index(text))
+        part = replace(revise, content=None, index=None)
+        match what := self._made.choice(("revise", "move", "retag", "remove", "passages", "terms")):
+            case "revise":
+                await self._apply(revise)
+            case "move":
+                await self._apply(replace(part, placement=self._placement()))
+            case "retag":
+                await self._apply(replace(part, tags=tuple(sorted(self._made.sample(WORDS, 2)))))
+            case "remove":
+                await self._apply(Remove(memory_id=memory, editor="a", audit=part.audit, expected_version=version))
+                self._deleted.add(memory)
+            case "passages":
+                assert await self._storage.store_passages(memory, version, self._passages())
+            case _:
+                assert await self._storage.store_terms(memory, version, "other", lexical.analyse(text))
+        return self._noted(what)
+
+    async def _apply(self, mutation: Revise | Remove | Restore) -> None:
+        self._versions[mutation.memory_id] = (await self._storage.apply(mutation)).version
+
+    def _noted(self, what: str) -> str:
+        self.done.add(what)
+        return what
+
+    def _placement(self) -> Placement:
+        return self._made.choice((access.own_placement("alice"), access.project_placement("p-1")))
+
+    def _index(self, text: str) -> Index:
+        return Index(lexical.ANALYSER, lexical.analyse(text), self._passages())
+
+    def _passages(self) -> Passages:
+        vectors = tuple(PassageVector(f"h-{n}", vector(self._made)) for n in self._made.sample(range(6), 2))
+        return Passages(SPACE.id, frozenset(one.hash for one in vectors), vectors, complete=True)
+
+
+def entry(memory: str, version: int) -> AuditDraft:
+    """An audit entry."""
+    return AuditDraft(f"{memory}-{version}", "a", None, "test", "test", memory, None, version, (), "u:alice")
+
+
+def vector(made: random.Random) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """A vector of the space, of any length."""
+    return np.array([made.gauss(0, 2) for _ in range(SPACE.dimensions)], dtype=np.float32)
+
+
+def search_for(made: random.Random) -> SearchQuery:
+    """A query by all rankers."""
+    words = made.sample(WORDS, 2)
+    terms = lexical.query_terms(" ".join(words))
+    return SearchQuery(terms, frozenset(words), vector(made), SPACE.id, Fusion.weighted, None, 0, 50)
+
+
+async def found(storage: Storage, query: SearchQuery) -> Sequence[Found]:
+    """Everything that matches, in order, with all scores."""
+    return await storage.search(OWNER, Selector(), query)
