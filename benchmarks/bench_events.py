@@ -1,47 +1,43 @@
 """What appending, claiming and acknowledging cost with 1, 8 and 32 workers, beside the bare driver.
 
-The driver runs the same statements on the same tables of the same PostgreSQL, in turn within each round. AGENTS agents
-share the work; SEEN exchanges that nobody has seen ride in every delivery. A figure is the median of ROUNDS rounds, a
-ratio the median of the rounds' own. With more workers than connections a call's time is mostly its wait for one, so
-there processor time and calls per second tell. After every cell it is checked that no exchange was lost, and that each
-event was claimed once and acknowledged once.
+STORAGE says where: ``postgres`` or ``mongo``. The driver runs the same statements on the same data of the same server,
+in turn within each round. AGENTS agents share the work; SEEN exchanges that nobody has seen ride in every delivery. A
+figure is the median of ROUNDS rounds, a ratio the median of the rounds' own. With more workers than connections a
+call's time is mostly its wait for one, so there processor time and calls per second tell. After every cell it is
+checked that no exchange was lost, and that each event was claimed once and acknowledged once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
-from typing import Any
 from uuid import uuid4
 
-import psycopg
-from event_sides import Raw, Receipt, Side, Stored, Whole, connected
+import event_sides_mongo
+import event_sides_postgres
+from event_sides import DRIVER, Ground, Receipt, Side, Stored, Whole
 from processes import Processors
 
-from muniment.engine import Engine
 from muniment.models import Agent
-from muniment.ports import PluginContext
-from muniment.reference import HashEmbedder
-from muniment_storage_postgres.embedded import server
-from muniment_storage_postgres.storage import create
 
+GROUNDS: dict[str, Callable[[Sequence[Agent]], AbstractAsyncContextManager[Ground]]] = {
+    "postgres": event_sides_postgres.ground,
+    "mongo": event_sides_mongo.ground,
+}
+STORAGE = os.environ.get("STORAGE", "postgres")
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
 WORKERS = (1, 8, 32)
 CALLS = {1: 80, 8: 320, 32: 320}
 AGENTS = int(os.environ.get("AGENTS", "20"))
 SEEN = 3
-CONNECTIONS = 8
-SCHEMA = "muniment"
+SIDES = (DRIVER, Stored.name, Whole.name)
 OPERATIONS = ("append", "claim", "ack", "claim + ack")
 Cell = tuple[str, int, str]
 
@@ -57,21 +53,19 @@ class Measured:
 
 
 class Bench:
-    """The sides on one server, and the rows that they share."""
+    """The sides on one server, and the data that they share."""
 
-    def __init__(self, sides: Sequence[Side], connection: psycopg.AsyncConnection[Any], directory: Path) -> None:
-        self._sides = sides
-        self._connection = connection
-        self._directory = directory
+    def __init__(self, ground: Ground, agents: Sequence[Agent]) -> None:
+        self._ground = ground
+        self._agents = agents
         self._tokens = count()
-        self._agents = [Agent(name=f"agent-{number}", instance="1") for number in range(AGENTS)]
 
     async def run(self) -> dict[Cell, list[Measured]]:
         """All rounds; the first, which fills caches and prepares statements, does not count."""
         found: dict[Cell, list[Measured]] = defaultdict(list)
         for number in range(ROUNDS + 1):
             for workers in WORKERS:
-                for side in self._sides[:: 1 if number % 2 else -1]:
+                for side in self._ground.sides[:: 1 if number % 2 else -1]:
                     for operation, measured in (await self._cells(side, workers)).items():
                         if number:
                             found[operation, workers, side.name].append(measured)
@@ -79,11 +73,11 @@ class Bench:
 
     async def _cells(self, side: Side, workers: int) -> dict[str, Measured]:
         calls = CALLS[workers]
-        before = await self._one("SELECT sum(revision) FROM envelope")
+        before = await self._ground.revisions()
         keys = iter([uuid4().hex for _ in range(calls)])
         found = {"append": await self._timed(workers, calls, lambda agent: side.append(agent, next(keys)))}
-        assert await self._one("SELECT sum(revision) FROM envelope") == before + calls, "an exchange was lost"
-        await self._unseen()
+        assert await self._ground.revisions() == before + calls, "an exchange was lost"
+        await self._ground.unsee(SEEN)
         claimed: list[Receipt] = []
 
         async def claim(agent: Agent) -> None:
@@ -96,15 +90,15 @@ class Bench:
             (receipt,) = await side.claim(agent, f"t{next(self._tokens)}")
             assert await side.ack(receipt)
 
-        await self._fill(calls)
+        await self._ground.enqueue(calls)
         found["claim"] = await self._timed(workers, calls, claim)
         assert len({event for _, event, _ in claimed}) == len(claimed) == calls, "an event was lost, or claimed twice"
         receipts = iter(claimed)
         found["ack"] = await self._timed(workers, calls, ack)
-        await self._unseen()
-        await self._fill(calls)
+        await self._ground.unsee(SEEN)
+        await self._ground.enqueue(calls)
         found["claim + ack"] = await self._timed(workers, calls, both)
-        assert await self._one("SELECT count(*) FROM event WHERE NOT acked OR attempts <> 1") == 0
+        assert await self._ground.unfinished() == 0
         return found
 
     async def _timed(self, workers: int, calls: int, call: Callable[[Agent], Awaitable[None]]) -> Measured:
@@ -117,7 +111,7 @@ class Bench:
                 await call(self._agents[turn % AGENTS])
                 times.append(perf_counter() - began)
 
-        processors = Processors(self._directory)
+        processors = Processors(self._ground.process)
         began = perf_counter()
         await asyncio.gather(*(work() for _ in range(workers)))
         seconds = perf_counter() - began
@@ -125,49 +119,22 @@ class Bench:
             calls / seconds, quantiles(times, n=10)[0] * 1e3, median(times) * 1e3, processors.milliseconds() / calls
         )
 
-    async def _fill(self, events: int) -> None:
-        """Events in turn for every agent."""
-        await self._connection.execute(
-            "INSERT INTO event (agent_name, instance_id, id, payload, enqueued_at, acked, attempts) "
-            "SELECT 'agent-' || i %% %s, '1', gen_random_uuid(), %s, now(), false, 0 FROM generate_series(0, %s - 1) i",
-            (AGENTS, '{"content":"hello","kind":"chat"}', events),
-        )
-
-    async def _unseen(self) -> None:
-        await self._connection.execute("UPDATE envelope SET last_seen = revision - %s", (SEEN,))
-
-    async def _one(self, statement: str) -> Any:
-        row = await (await self._connection.execute(statement.encode())).fetchone()
-        return (row or (0,))[0] or 0
-
 
 async def main() -> None:
     """Start, measure, print."""
-    directory = Path(tempfile.mkdtemp(prefix="muniment-bench-"))
-    running = server(directory / "postgres")
-    try:
-        conninfo = running.start()
-        storage = create(PluginContext("embedded:", directory, {"pool_size": CONNECTIONS}))
-        async with AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(Engine(storage, HashEmbedder(), background=False))
-            made = [await connected(conninfo, SCHEMA) for _ in range(CONNECTIONS + 1)]
-            for one in made:
-                stack.push_async_callback(one.close)
-            sides: list[Side] = [Raw(made[1:]), Stored(storage), Whole(engine)]
-            report(await Bench(sides, made[0], directory / "postgres").run())
-    finally:
-        running.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    agents = [Agent(name=f"agent-{number}", instance="1") for number in range(AGENTS)]
+    async with GROUNDS[STORAGE](agents) as ground:
+        report(await Bench(ground, agents).run())
 
 
 def report(found: dict[Cell, list[Measured]]) -> None:
     """The table, and beside each side of ours what it is of the driver's, round by round."""
-    print(f"{AGENTS} agents, medians of {ROUNDS} rounds; nothing was lost, nothing was claimed twice")
+    print(f"{STORAGE}, {AGENTS} agents, medians of {ROUNDS} rounds; nothing was lost, nothing was claimed twice")
     row("operation", "workers", "side", "calls/s", "p10 ms", "p50 ms", "CPU ms", "rate x", "p10 x", "CPU x")
     for operation in OPERATIONS:
         for workers in WORKERS:
-            raw = found[operation, workers, Raw.name]
-            for side in (Raw.name, Stored.name, Whole.name):
+            raw = found[operation, workers, DRIVER]
+            for side in SIDES:
                 ours = found[operation, workers, side]
                 pairs = list(zip(ours, raw, strict=True))
                 row(
@@ -180,7 +147,7 @@ def report(found: dict[Cell, list[Measured]]) -> None:
                     f"{median(one.p10 / other.p10 for one, other in pairs):.2f}",
                     f"{median(one.cpu / other.cpu for one, other in pairs):.2f}",
                 )
-        for side in (Raw.name, Stored.name, Whole.name):
+        for side in SIDES:
             pairs = zip(found[operation, 32, side], found[operation, 8, side], strict=True)
             ratio = median(many.rate / few.rate for many, few in pairs)
             print(f"{operation}, {side}: with 32 workers {ratio:.2f} of the calls/s of 8")

@@ -1,27 +1,25 @@
-"""The three ways to append, claim and acknowledge that are compared: the bare driver, the storage, the engine.
+"""The ways to append, claim and acknowledge that are compared with the bare driver: the storage, and the engine.
 
-The bare driver runs the same statements on the same tables, prepared, from as many connections as the storage's pool.
+The bare driver of each storage, and what runs on its server besides, is a module of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Protocol
-
-from psycopg import AsyncConnection
+from typing import Protocol
 
 from muniment import limits
 from muniment.agent_models import AckOutcome, AckReceipt, DeliveryPage, ExchangeKind
 from muniment.digests import entry_size
 from muniment.engine import Engine
 from muniment.models import Agent, CallContext, Principal
-from muniment.ports import Claim, ExchangeAppend, ExchangeDraft
-from muniment_storage_postgres.sql import STATEMENTS
-from muniment_storage_postgres.storage import PostgresStorage
+from muniment.ports import AgentStorage, Claim, ExchangeAppend, ExchangeDraft
 
+CONNECTIONS = 8
+"""Of each side."""
+DRIVER = "driver"
+PAYLOAD = '{"content":"hello","kind":"chat"}'
 LEASE = timedelta(seconds=60)
 POD, LABEL, PEERS, TAKEAWAY = "pod-1", "a room", ("other/1",), "Write the report → https://example.org/pr/17"
 SIZE = entry_size(ExchangeKind.TASK_COMPLETED, POD, LABEL, PEERS, TAKEAWAY)
@@ -46,63 +44,28 @@ class Side(Protocol):
         ...
 
 
-class Raw:
-    """psycopg alone."""
+class Ground(Protocol):
+    """A server of the benchmark's own: the sides on it, and what they share."""
 
-    name = "driver"
+    sides: Sequence[Side]
+    process: int
+    """The server's process id."""
 
-    def __init__(self, connections: Sequence[AsyncConnection[Any]]) -> None:
-        self._free: asyncio.Queue[AsyncConnection[Any]] = asyncio.Queue()
-        for connection in connections:
-            self._free.put_nowait(connection)
+    async def revisions(self) -> int:
+        """The sum of all envelopes' revisions."""
+        ...
 
-    async def append(self, agent: Agent, key: str) -> None:
-        """The JSON as a program would write it out."""
-        entry = {
-            "place": 0,
-            "agent": agent.name,
-            "instance": agent.instance,
-            "kind": "task-completed",
-            "surface_pod_id": POD,
-            "surface_label": LABEL,
-            "peers": PEERS,
-            "takeaway": TAKEAWAY,
-            "size": SIZE,
-        }
-        parameters = {
-            "entries": json.dumps([entry], ensure_ascii=False, separators=(",", ":")),
-            "dedupe_key": key,
-            "cap": limits.EXCHANGES_KEPT,
-        }
-        await self._run("append_exchange", parameters)
+    async def unsee(self, count: int) -> None:
+        """Let each agent have seen all exchanges but the last ``count``."""
+        ...
 
-    async def claim(self, agent: Agent, token: str) -> Sequence[Receipt]:
-        """Rows as they come."""
-        parameters = {
-            "agent": agent.name,
-            "instance": agent.instance,
-            "tokens": [token],
-            "count": 1,
-            "lease": LEASE,
-            "attempts_max": limits.ATTEMPTS_MAX,
-            "digest_bytes": limits.DIGEST_BYTES_MAX,
-        }
-        rows = await self._run("claim_events", parameters)
-        return [(agent, row[4], row[5]) for row in rows if row[4] is not None]
+    async def enqueue(self, events: int) -> None:
+        """Events in turn for every agent."""
+        ...
 
-    async def ack(self, receipt: Receipt) -> bool:
-        """Whether a row came."""
-        agent, event, token = receipt
-        parameters = {"agent": agent.name, "instance": agent.instance, "id": event, "token": token}
-        return bool(await self._run("ack_event", parameters))
-
-    async def _run(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
-        connection = await self._free.get()
-        try:
-            cursor = await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
-            return await cursor.fetchall()
-        finally:
-            self._free.put_nowait(connection)
+    async def unfinished(self) -> int:
+        """How many events are not acknowledged, or were claimed more than once."""
+        ...
 
 
 class Stored:
@@ -110,7 +73,7 @@ class Stored:
 
     name = "storage"
 
-    def __init__(self, storage: PostgresStorage) -> None:
+    def __init__(self, storage: AgentStorage) -> None:
         self._storage = storage
 
     async def append(self, agent: Agent, key: str) -> None:
@@ -165,10 +128,3 @@ class Whole:
 
     def _own(self, agent: Agent) -> CallContext:
         return CallContext(principal=Principal(user="owner", agent=agent))
-
-
-async def connected(conninfo: str, schema: str) -> AsyncConnection[Any]:
-    """A connection set as the storage sets its own."""
-    settings = f"search_path={schema},public jit=off plan_cache_mode=force_generic_plan timezone=UTC"
-    options = " ".join(f"-c {one}" for one in (*settings.split(), "max_parallel_workers_per_gather=0"))
-    return await AsyncConnection.connect(conninfo, autocommit=True, options=options)

@@ -1,4 +1,4 @@
-"""The processor time of this process and of a PostgreSQL server, from the kernel's own counters (Linux)."""
+"""The processor time of this process and of a server, with its children and threads, from the kernel (Linux)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class Processors:
-    """Counts from when it is made; a server's processes that end meanwhile keep what they had used when last seen."""
+    """Counts from when it is made; threads of the server that end meanwhile keep what they had used when last seen."""
 
-    def __init__(self, data_directory: Path) -> None:
-        self._root = int((data_directory / "postmaster.pid").read_text().split()[0])
+    def __init__(self, process: int) -> None:
+        self._root = process
         self._seen = self._server()
         self._base = dict(self._seen)
         self._client = time.process_time()
@@ -19,14 +19,15 @@ class Processors:
     def milliseconds(self) -> float:
         """Milliseconds used so far, client and server together."""
         self._seen.update(self._server())
-        server = sum(used - self._base.get(pid, 0) for pid, used in self._seen.items())
+        server = sum(used - self._base.get(thread, 0) for thread, used in self._seen.items())
         return (time.process_time() - self._client) * 1e3 + server / 1e6
 
     def _server(self) -> dict[int, int]:
-        """Nanoseconds by process of the server."""
+        """Nanoseconds by thread of the server."""
         used: dict[int, int] = {}
         children = Path(f"/proc/{self._root}/task/{self._root}/children").read_text().split()
-        for pid in (self._root, *map(int, children)):
+        for process in (self._root, *map(int, children)):
             with suppress(OSError):
-                used[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+                for thread in Path(f"/proc/{process}/task").iterdir():
+                    used[int(thread.name)] = int((thread / "schedstat").read_text().split()[0])
         return used

@@ -56,6 +56,7 @@ class Database:
         self.place = place
         self._patience = patience
         self._settled: object = None
+        self._collections: dict[str, AsyncCollection[Document]] = {}
         self._database: AsyncDatabase[Document] = client.get_database(
             name,
             codec_options=_UTC,
@@ -71,7 +72,10 @@ class Database:
 
     def collection(self, name: str) -> AsyncCollection[Document]:
         """A collection: majority reads, majority writes, on the primary."""
-        return self._database[name]
+        found = self._collections.get(name)
+        if found is None:
+            found = self._collections[name] = self._database[name]
+        return found
 
     async def command(self, command: Mapping[str, Any]) -> Document:
         """Run a database command."""

@@ -10,17 +10,22 @@ what a reader has not seen is what bears a higher revision of a lane than it kno
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from pymongo import ReturnDocument
 
+from muniment import access
+from muniment.ports import Audience
+from muniment_storage_mongo import projects
 from muniment_storage_mongo.database import Database, Document, Session
-from muniment_storage_mongo.schema import LANES
+from muniment_storage_mongo.schema import LANES, PROJECTS
 
 COUNT = 64
 """Lanes of a scope: so many writers of one scope can commit at once."""
+_BATCH = 10_000
+"""Lanes of one reply."""
 
 Revisions: TypeAlias = Mapping[int, int]
 """The revision of each lane of a scope; a lane that is missing is at 0."""
@@ -77,11 +82,27 @@ async def advance(database: Database, session: Session, scope_key: str, number: 
     return lane
 
 
-async def revisions(database: Database, session: Session, scope_keys: Sequence[str]) -> dict[str, dict[int, int]]:
-    """The revisions of each of these scopes that has had a memory, in the session's snapshot."""
-    condition = {"scope_key": {"$in": list(scope_keys)}}
-    found = database.collection(LANES).find(condition, {"_id": 0}, session=session, batch_size=10_000)
-    by_scope: dict[str, dict[int, int]] = {}
-    async for one in found:
+async def readable(database: Database, session: Session, audience: Audience) -> dict[str, dict[int, int]]:
+    """The revisions of every scope that the audience reads and that has had a memory, in the session's snapshot.
+
+    The audience's own scope is the first, whether it has had one or not.
+    """
+    fields: Document = {"_id": 0, "scope_key": 1, "lane": 1, "rev": 1}
+    key = {"$concat": [access.project_key(""), "$_id"]}
+    of_projects: list[Document] = [
+        {"$match": projects.readable_by(audience)},
+        {"$project": {"_id": 0, "key": key}},
+        {"$lookup": {"from": LANES, "localField": "key", "foreignField": "scope_key", "as": "lane"}},
+        {"$unwind": "$lane"},
+        {"$replaceWith": "$lane"},
+    ]
+    own = access.user_key(audience.user)
+    pipeline: list[Document] = [
+        {"$match": {"scope_key": own}},
+        {"$unionWith": {"coll": PROJECTS, "pipeline": of_projects}},
+        {"$project": fields},
+    ]
+    by_scope: dict[str, dict[int, int]] = {own: {}}
+    async for one in await database.collection(LANES).aggregate(pipeline, session=session, batchSize=_BATCH):
         by_scope.setdefault(one["scope_key"], {})[one["lane"]] = one["rev"]
     return by_scope

@@ -7,7 +7,8 @@ specified at bsonspec.org. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -84,11 +85,21 @@ class Columns:
         return next(field for field in self._fields if field.name == name)
 
 
-async def batches(cursor: AsyncIterable[Any]) -> AsyncIterator[Columns]:
-    """The batches of a cursor of ``find_raw_batches``, whose type says that it gives documents."""
-    async for batch in cursor:
-        if batch:
-            yield columns(batch)
+async def batches(cursor: AsyncIterator[Any]) -> AsyncIterator[Columns]:
+    """The batches of a cursor of ``find_raw_batches``, whose type says that it gives documents.
+
+    The next one is asked for before a batch is handed out, so the server works while the batch is decoded.
+    """
+    coming = asyncio.ensure_future(anext(cursor, None))
+    try:
+        while (batch := await coming) is not None:
+            coming = asyncio.ensure_future(anext(cursor, None))
+            await asyncio.sleep(0)  # the request goes out
+            if batch:
+                yield columns(batch)
+    finally:
+        coming.cancel()
+        await asyncio.wait((coming,))
 
 
 def columns(batch: bytes) -> Columns:

@@ -108,15 +108,14 @@ class _Search:
         return [Found(memory=memories[one.id], ranked=one) for one in page]
 
     async def _readable(self, audience: Audience) -> _Readable:
-        keys = await projects.scope_keys(self._database, self._session, audience)
-        revisions = await lanes.revisions(self._database, self._session, keys)
+        revisions = await lanes.readable(self._database, self._session, audience)
         space = self._query.space if self._query.vector is not None else None
-        chosen = projects.select(keys, self._selector)
+        chosen = projects.select(list(revisions), self._selector)
         entries = {
             # A scope that the selector leaves out counts for the statistics of words only.
-            key: await self._corpus.entry(self._session, (key, space if key in chosen else None), revisions[key])
-            for key in keys
-            if key in revisions
+            key: await self._corpus.entry(self._session, (key, space if key in chosen else None), seen)
+            for key, seen in revisions.items()
+            if seen
         }
         return _Readable(entries, chosen)
 
@@ -142,7 +141,7 @@ class _Search:
         """The asked part of the fused order, of exact scores."""
         query = self._query
         places: dict[str, int] = {}
-        for offset, entry, here in readable.within(scores.candidates(blur=BLUR)):
+        for offset, entry, here in readable.within(scores.candidates(blur=BLUR, wanted=query.offset + query.limit)):
             places.update({entry.ids[place]: place + offset for place in here.tolist()})
             if query.vector is not None:
                 compared = here[scores.meaning[here + offset] > -np.inf]
