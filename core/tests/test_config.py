@@ -180,6 +180,7 @@ def test_a_file_that_is_not_text() -> None:
         ("postgresql://:s3cret@host/db", "postgresql://:***@host/db"),
         ("postgresql://host/db?user=me&password=s3cret&a=b", "postgresql://host/db?user=me&password=***&a=b"),
         ("host=h password='s3 cret' user=me", "host=h password=*** user=me"),
+        ("mongodb://h/?a=AWS_SESSION_TOKEN:t0ken,B:c&d=e", "mongodb://h/?a=AWS_SESSION_TOKEN:***,B:c&d=e"),
         ("postgresql://me@host/db", "postgresql://me@host/db"),
         ("embedded:", "embedded:"),
     ],

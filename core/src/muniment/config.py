@@ -37,7 +37,7 @@ SUITE_PREFIX = "MUNIMENT_CONFORMANCE_"
 FILE_NAME = "muniment.toml"
 
 _PASSWORD_IN_URL = re.compile(r"(://[^\s:/@]*:)\S*@")
-_SECRET_PARAMETER = re.compile(r"(?i)(\b\w*(?:password|secret|token|api_?key)\w*\s*=\s*)('[^']*'|[^&\s]+)")
+_SECRET_PARAMETER = re.compile(r"(?i)(\b\w*(?:password|secret|token|api_?key)\w*\s*[=:]\s*)('[^']*'|[^&,\s]+)")
 _SECRET_NAME = re.compile(r"(?i)password|secret|token|key|credential")
 
 

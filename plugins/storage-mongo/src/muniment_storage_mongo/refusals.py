@@ -38,13 +38,17 @@ _TRANSACTIONS_NEED_A_SET = 20
 _OF_CODE: Mapping[int, tuple[type[MunimentError], str]] = {
     13: (
         ConfigurationError,
-        "refuses the user of the storage URL that right; give it the role readWrite on the database, and dbAdmin for "
-        "muniment migrate",
+        "refuses that to the user of the storage URL, or the URL has none; give it a user with the role readWrite on "
+        "the database, and dbAdmin for muniment migrate",
     ),
     18: (
         ConfigurationError,
         "refused the user or its password; correct them in the storage URL, with authSource=DATABASE after its "
         "question mark where another database keeps the user",
+    ),
+    13297: (
+        ConfigurationError,
+        "has a database whose name differs from this one in capitals only; write it in the storage URL as it is there",
     ),
     50: (StorageUnavailable, "took too long for an operation; try again"),
     64: (StorageUnavailable, "could not copy a write to a majority of its members in time; read before you repeat it"),
@@ -75,7 +79,7 @@ def of_error(error: PyMongoError, place: str) -> MunimentError:
     if isinstance(error, (AutoReconnect, ConnectionFailure)):
         return StorageUnavailable(
             f"The connection to MongoDB ({place}) was lost; if this was a write, whether it is stored is not known: "
-            "read before you repeat it."
+            "repeat it with the same idempotency key, or read first."
         )
     if isinstance(error, InvalidOperation):
         return closed()
@@ -123,14 +127,20 @@ def of_greeting(greeting: Mapping[str, Any], place: str) -> ConfigurationError |
         return _not_initiated(place)
     return ConfigurationError(
         f"MongoDB ({place}) is a standalone server, which has no transactions; make it a replica set of one: start it "
-        "with mongod --replSet rs0 and the options that it has now, then run mongosh --eval 'rs.initiate()' once."
+        f"with mongod --replSet rs0 and the options that it has now, then run {_initiate(place)} once."
     )
 
 
 def _not_initiated(place: str) -> ConfigurationError:
     return ConfigurationError(
-        f"MongoDB ({place}) was started for a replica set that was never made; run mongosh --eval 'rs.initiate()' once."
+        f"MongoDB ({place}) was started for a replica set that was never made; run {_initiate(place)} once."
     )
+
+
+def _initiate(place: str) -> str:
+    """The command that makes the first of the hosts of a place a replica set."""
+    host = place.rpartition(" on ")[2].partition(",")[0]
+    return f"mongosh mongodb://{host}/ --eval 'rs.initiate()'"
 
 
 def _of_code(error: OperationFailure, place: str) -> MunimentError:

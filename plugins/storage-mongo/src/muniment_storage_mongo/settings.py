@@ -26,8 +26,26 @@ DATABASE = "muniment"
 
 _TABLE = f"[plugins.{PLUGIN}]"
 _IN_URL = "the storage URL"
-_FIXED = {"w": "majority", "retrywrites": "true", "retryreads": "true", "readpreference": "primary"}
+_FIXED = {
+    "w": "majority",
+    "journal": "true",
+    "readconcernlevel": "majority",
+    "retrywrites": "true",
+    "retryreads": "true",
+    "readpreference": "primary",
+}
 """Options of the driver that a guarantee hangs on, with the only value that they may have."""
+_OURS = {
+    "maxpoolsize": "pool_size",
+    "connecttimeoutms": "connect_timeout",
+    "serverselectiontimeoutms": "primary_timeout",
+    "sockettimeoutms": "primary_timeout",
+    "timeoutms": "primary_timeout",
+    "waitqueuetimeoutms": "primary_timeout",
+    "wtimeoutms": "primary_timeout",
+}
+"""Options of the driver that an option of the plugin stands for."""
+_MONGODBS_OWN = frozenset({"admin", "config", "local"})
 _DATABASE_NAME = re.compile(r"[^/\\. \"$*<>:|?\0]{1,63}")
 
 
@@ -93,7 +111,7 @@ def _check(url: str) -> None:
         return
     try:
         parse_uri(url)
-    except (PyMongoError, ValueError):
+    except (PyMongoError, ValueError, KeyError):
         raise _malformed() from None
 
 
@@ -101,8 +119,13 @@ def _database(path: str) -> str:
     name = unquote(path.removeprefix("/")) or DATABASE
     if not _DATABASE_NAME.fullmatch(name) or len(name.encode()) > 63:
         raise ConfigurationError(
-            f'storage: "{name}" cannot be the name of a database of MongoDB; take at most 63 characters without '
+            f"storage: {name!r} cannot be the name of a database of MongoDB; take at most 63 bytes without "
             'spaces and without / \\ . " $ * < > : | ?'
+        )
+    if name in _MONGODBS_OWN:
+        raise ConfigurationError(
+            f"storage: {name} is a database of MongoDB's own; name another one before the question mark, such as "
+            f"/{DATABASE}, and add authSource={name} after it if that is where the user is kept."
         )
     return name
 
@@ -122,6 +145,10 @@ def _refuse_weaker(query: Iterable[tuple[str, str]]) -> None:
         if value.lower() != only.lower():
             raise ConfigurationError(
                 f"{key}, set in {_IN_URL}, must be {only}: what Muniment promises hangs on it; leave it out."
+            )
+        if key.lower() in _OURS:
+            raise ConfigurationError(
+                f"{key}, set in {_IN_URL}, is not taken; set {_OURS[key.lower()]} of the storage instead."
             )
 
 
