@@ -27,6 +27,9 @@ TIME_LIMIT = 120.0
 CUT_OFFS = 5
 """A run is stopped after so many checks that had to be cut off."""
 
+_OF_THE_RUN = frozenset({"place", "schema"})
+"""What a storage's ``describe`` says of where the suite put it, not of what it is."""
+
 Progress = Callable[[Result], None]
 
 
@@ -104,7 +107,10 @@ def _versions(target: Target) -> dict[str, str]:
 
 
 async def _described(target: Target, seconds: float) -> dict[str, str]:
-    """What the plugin says of its server or model; empty where it cannot be asked. Raises NotRun."""
+    """What the plugin says of its server or model; empty where it cannot be asked. Raises NotRun.
+
+    Where the server is comes from the target, and is another place for each run that starts its own.
+    """
     probe = InThread(lambda: _ask(target))
     probe.start()
     try:
@@ -113,7 +119,7 @@ async def _described(target: Target, seconds: float) -> dict[str, str]:
         raise
     except Exception:
         return {}
-    return {name: redact_named(name, value) for name, value in facts.items()}
+    return {name: redact_named(name, value) for name, value in facts.items() if name not in _OF_THE_RUN}
 
 
 async def _ask(target: Target) -> dict[str, str]:

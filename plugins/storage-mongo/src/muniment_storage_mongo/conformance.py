@@ -181,6 +181,10 @@ class OwnTarget(MongoTarget):
         atexit.register(self._replica_set.remove)
         super().__init__(self._replica_set.url())
 
+    def describe(self) -> Mapping[str, str]:
+        """How it runs."""
+        return {"storage": "a replica set of its own"}
+
     async def crash(self, subject: MongoSubject) -> None:
         """Kill the server."""
         self._replica_set.nodes[0].kill()
