@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
@@ -114,6 +115,48 @@ async def test_a_store_that_keeps_sleeping_ends_the_run(monkeypatch: pytest.Monk
     assert json.loads(report.as_json())["not_run"] == list(report.not_run)
     assert suite is not None
     assert (suite.get("tests"), suite.get("errors"), suite.get("skipped")) == ("6", "2", "4")
+
+
+class Leaves(ReferenceStorage):
+    """A list that ends the process of whoever asks."""
+
+    async def list_memories(self, *positional: Any, **named: Any) -> Any:
+        raise SystemExit(0)
+
+
+class Cancels(ReferenceStorage):
+    """A list whose driver lets its own cancellation out."""
+
+    async def list_memories(self, *positional: Any, **named: Any) -> Any:
+        raise asyncio.CancelledError("the pool was closed")
+
+
+@pytest.mark.parametrize(("store", "named"), [(Leaves, "SystemExit"), (Cancels, "CancelledError")])
+async def test_a_store_that_would_end_the_judge_is_judged(store: type[ReferenceStorage], named: str) -> None:
+    """An exit and a cancellation are errors of their invariant, with the steps; the rest is judged."""
+    report = await run(ReferenceTarget(store), only=["READ-02", "MUT-06"], seed=7)
+    by_id = {result.id: result for result in report.results}
+
+    assert red(report) == {"READ-02"}
+    assert by_id["READ-02"].outcome is Outcome.ERROR
+    assert f"{named} came out of the plugin" in by_id["READ-02"].detail
+    assert by_id["READ-02"].steps
+    assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("raised", ["ValueError('it is broken')", "SystemExit(0)"])
+def test_a_target_that_cannot_be_made_is_no_verdict(raised: str) -> None:
+    """Exit code 2, with the plugin, the target and the cause."""
+    script = (
+        "import sys\nfrom muniment import cli, plugins\n"
+        f"def make(path, name):\n    def target(url=None):\n        raise {raised}\n    return target\n"
+        "plugins.resolve = make\nsys.exit(cli.run(['conform', 'reference', '--only', 'MUT-06']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2, done.stdout
+    assert "reference was not judged: its target" in done.stderr
+    assert raised.partition("(")[0] in done.stderr
 
 
 class RaisesDriverErrors(ReferenceStorage):

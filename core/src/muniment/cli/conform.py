@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from muniment.cli import artefacts, logs
-from muniment.errors import ConfigurationError, PluginError
+from muniment.config import redact
+from muniment.errors import ConfigurationError, MunimentError, PluginError
 
 if TYPE_CHECKING:
     from muniment.conformance.report import Report, Result
@@ -62,9 +64,13 @@ def command(
 
     Exit code 0 if it is conformant, 1 if not, 2 if it could not be judged.
     """
+    if math.isnan(timeout):
+        raise ConfigurationError("--timeout nan is no number of seconds; write one such as 120.")
     files = {option: path for option, path in (("--json", json), ("--junit", junit), ("--badge", badge)) if path}
     if self_test and files:
         raise ConfigurationError(f"--self-test writes no report; leave {' and '.join(files)} out.")
+    if len({path.resolve() for path in files.values()}) < len(files):
+        raise ConfigurationError(f"{' and '.join(files)} name the same file; give each its own.")
     for option, path in files.items():
         artefacts.check(option, path)
     if self_test:
@@ -97,13 +103,22 @@ def judge(
 
 def target_of(name: str, url: str | None) -> Target:
     """The conformance target of an installed plugin. Raises PluginError, and NotRun where it can start nothing."""
+    from muniment.conformance.target import NotRun
     from muniment.plugins import Plugins, resolve
 
     descriptor = Plugins.load().named(name).descriptor
     if descriptor.conformance is None:
         raise PluginError(f"Plugin {name} brings no conformance target; ask its author for one.")
     make = resolve(descriptor.conformance, name)
-    return make() if url is None else make(url)
+    try:
+        return make() if url is None else make(url)
+    except (MunimentError, NotRun):
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"{name} was not judged: its target {descriptor.conformance} raised {type(error).__name__} "
+            f"({redact(str(error))}); mend it."
+        ) from error
 
 
 def _try(name: str, url: str | None, only: tuple[str, ...], seed: int | None, timeout: float) -> SelfTest:

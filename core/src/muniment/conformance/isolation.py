@@ -19,9 +19,16 @@ from muniment.conformance.target import Target
 from muniment.conformance.world import World
 
 GRACE = 10.0
-"""Seconds that a check which was cut off has for closing its subject."""
+"""Seconds that a check which was cut off has for closing its subject, though no more than it had at all."""
 
 T = TypeVar("T")
+
+
+class Escaped(Exception):
+    """What is no error, such as SystemExit, came out of a plugin; let go on, it would have ended the judge."""
+
+    def __init__(self, escaped: BaseException) -> None:
+        super().__init__(f"{type(escaped).__name__} came out of the plugin ({escaped})")
 
 
 async def isolated(target: Target, invariant: Invariant, seed: int, seconds: float) -> Ended:
@@ -30,10 +37,13 @@ async def isolated(target: Target, invariant: Invariant, seed: int, seconds: flo
     check = InThread(lambda: _timed(target, invariant, seed, seconds, worlds), hangs=lambda ended: ended.cut_off)
     check.start()
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(check.ended)), seconds + 2 * GRACE)
+        patience = seconds + 2 * min(GRACE, seconds)
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(check.ended)), patience)
     except TimeoutError:
         check.cancel()
         return _cut_off(f"after {seconds:g} s: it blocks the event loop, or cannot be cancelled", worlds)
+    except Escaped as error:
+        return in_words(error, _steps(worlds))
     except asyncio.CancelledError:
         check.cancel()
         await asyncio.wait([asyncio.wrap_future(check.ended)], timeout=GRACE)
@@ -67,7 +77,7 @@ class InThread(Generic[T]):
             ended = asyncio.run(self._main())
         except BaseException as error:
             if not self.ended.done() and self.ended.set_running_or_notify_cancel():
-                self.ended.set_exception(error)
+                self.ended.set_exception(error if isinstance(error, Exception) else Escaped(error))
         else:
             self._tell(ended)
 
@@ -91,7 +101,7 @@ async def _timed(target: Target, invariant: Invariant, seed: int, seconds: float
         done, _ = await asyncio.wait({running}, timeout=seconds)
         if not done:
             running.cancel()
-            await asyncio.wait({running}, timeout=GRACE)
+            await asyncio.wait({running}, timeout=min(GRACE, seconds))
             return _cut_off(f"after {seconds:g} s: what was begun last did not end", worlds)
         return running.result()
     finally:

@@ -85,23 +85,24 @@ BY_ID = {invariant.id: invariant for invariant in INVARIANTS}
 
 
 class UnknownInvariant(Exception):
-    """An id, or a family, that no invariant has."""
+    """An id, or a family, that none of the invariants has that judge the plugin."""
 
-    def __init__(self, name: str, where: str) -> None:
-        known = ", ".join(FAMILIES)
+    def __init__(self, name: str, where: str, judged: Sequence[Invariant]) -> None:
+        families = ", ".join(dict.fromkeys(one.family for one in judged))
         super().__init__(
-            f"{where}: there is no invariant {name!r}; write an id such as MUT-01, or a family of {known}."
+            f"{where}: no invariant {name!r} judges it; write an id such as {judged[0].id}, or a family of {families}."
         )
 
 
 def judging(target: Target) -> tuple[Invariant, ...]:
     """The invariants of a target's seat and contract. Raises UnknownInvariant for an id in its known
     failures."""
+    seat, contract = seat_of(target), _version(target.contract)
+    judged = tuple(one for one in INVARIANTS if seat in one.seats and _version(one.since) <= contract)
     for known in target.known_failures:
         if known not in BY_ID:
-            raise UnknownInvariant(known, f"known_failures of {target.name}")
-    seat, contract = seat_of(target), _version(target.contract)
-    return tuple(one for one in INVARIANTS if seat in one.seats and _version(one.since) <= contract)
+            raise UnknownInvariant(known, f"known_failures of {target.name}", judged)
+    return judged
 
 
 def select(target: Target, only: Sequence[str] | None) -> tuple[Invariant, ...]:
@@ -112,7 +113,7 @@ def select(target: Target, only: Sequence[str] | None) -> tuple[Invariant, ...]:
         return judged
     for name in only:
         if not any(name in (one.id, one.family) for one in judged):
-            raise UnknownInvariant(name, f"only (for {target.name})")
+            raise UnknownInvariant(name, f"only (for {target.name})", judged)
     return tuple(one for one in judged if one.id in only or one.family in only)
 
 

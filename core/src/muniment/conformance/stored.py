@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muniment.models import Agent
 
@@ -103,9 +103,9 @@ class Stored:
     ``not-exercised``.
     """
 
-    passages: tuple[StoredPassage, ...]
-    terms: tuple[StoredTerm, ...]
-    audit: tuple[StoredAudit, ...]
-    receipts: int
-    rows: Mapping[str, tuple[str, ...]]
+    passages: tuple[StoredPassage, ...] = ()
+    terms: tuple[StoredTerm, ...] = ()
+    audit: tuple[StoredAudit, ...] = ()
+    receipts: int = 0
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     agents: StoredAgents | None = None
