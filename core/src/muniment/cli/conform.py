@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from muniment.cli import artefacts, logs
-from muniment.config import redact
 from muniment.errors import ConfigurationError, MunimentError, PluginError
 
 if TYPE_CHECKING:
@@ -103,6 +102,7 @@ def judge(
 
 def target_of(name: str, url: str | None) -> Target:
     """The conformance target of an installed plugin. Raises PluginError, and NotRun where it can start nothing."""
+    from muniment.config import redact
     from muniment.conformance.target import NotRun
     from muniment.plugins import Plugins, resolve
 
