@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 
 import pytest
@@ -52,6 +53,26 @@ def test_a_cursor_without_a_moment_is_invalid_input(moment: str) -> None:
     """A time without a zone cannot be compared with a stored one."""
     with pytest.raises(InvalidInput):
         pages.decode_position(pages.encode(QUERY, (moment, "id")), QUERY)
+
+
+@pytest.mark.parametrize("item", ["\ud800", "a\0b", "x" * 10_000, "ü"])
+def test_a_cursor_with_an_id_that_no_storage_gives_is_invalid_input(item: str) -> None:
+    """It never reaches a storage, which could not look for it."""
+    with pytest.raises(InvalidInput):
+        pages.decode_position(pages.encode(QUERY, ("2026-03-04T05:06:07+00:00", item)), QUERY)
+
+
+def test_a_cursor_whose_moment_no_storage_can_compare_is_invalid_input() -> None:
+    """In UTC it would be before the first year that there is."""
+    with pytest.raises(InvalidInput):
+        pages.decode_position(pages.encode(QUERY, ("0001-01-01T00:00:00+14:00", "id")), QUERY)
+
+
+def test_a_cursor_of_many_brackets_is_invalid_input() -> None:
+    """However deep."""
+    cursor = base64.urlsafe_b64encode(b"[" * 100_000).decode()
+    with pytest.raises(InvalidInput):
+        pages.decode_number(cursor, QUERY)
 
 
 def test_a_page_ends_at_its_limits() -> None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from muniment import limits
 from muniment.errors import InvalidInput
 from muniment.ports import Position
+
+_ID = re.compile(r"[!-~]{0,200}")
+"""What an id may be made of, whoever made it."""
 
 
 def query_hash(operation: str, filters: dict[str, Any]) -> str:
@@ -33,7 +37,7 @@ def decode(cursor: str, query: str, kinds: tuple[type, ...]) -> list[Any]:
     """The place that a cursor holds. Raises InvalidInput for a malformed one and for another query's."""
     try:
         found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     match found:
         case [str() as made_for, *place] if len(place) == len(kinds) and all(
@@ -43,7 +47,7 @@ def decode(cursor: str, query: str, kinds: tuple[type, ...]) -> list[Any]:
                 return place
             raise InvalidInput("cursor", "it belongs to another query; start this one without a cursor")
         case _:
-            raise InvalidInput("cursor", "it is not one that this server made; start again without a cursor")
+            raise _foreign()
 
 
 def encode_position(query: str, position: Position) -> str:
@@ -58,11 +62,11 @@ def decode_position(cursor: str | None, query: str) -> Position | None:
     created_at, item = decode(cursor, query, (str, str))
     try:
         moment = datetime.fromisoformat(created_at)
-        if moment.tzinfo is None:
+        if moment.tzinfo is None or not _ID.fullmatch(item):
             raise ValueError
-    except ValueError:
-        raise InvalidInput("cursor", "it is not one that this server made; start again without a cursor") from None
-    return Position(moment, item)
+        return Position(moment.astimezone(UTC), item)
+    except (ValueError, OverflowError):
+        raise _foreign() from None
 
 
 def decode_number(cursor: str | None, query: str) -> int | None:
@@ -71,8 +75,12 @@ def decode_number(cursor: str | None, query: str) -> int | None:
         return None
     (number,) = decode(cursor, query, (int,))
     if not 0 <= number < 2**31:
-        raise InvalidInput("cursor", "it is not one that this server made; start again without a cursor")
+        raise _foreign()
     return number
+
+
+def _foreign() -> InvalidInput:
+    return InvalidInput("cursor", "it is not one that this server made; start again without a cursor")
 
 
 def fitting(lengths: Sequence[int], limit: int) -> int:
