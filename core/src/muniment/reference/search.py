@@ -41,7 +41,7 @@ class ExactSearch:
         )
 
     def meaning(self, rows: Sequence[MemoryRow], query: SearchQuery) -> dict[str, float]:
-        """The score of each memory that has passages in the query's space."""
+        """The score of each memory that has passages in the query's space that can be compared with it."""
         if query.vector is None:
             return {}
         owners: list[str] = []
@@ -53,10 +53,11 @@ class ExactSearch:
                     vectors.append(vector)
         if not vectors:
             return {}
-        cosines: dict[str, list[float]] = {}
-        for owner, cosine in zip(owners, _cosines(query.vector, vectors), strict=True):
-            cosines.setdefault(owner, []).append(cosine)
-        return {owner: self.of_passages(found) for owner, found in cosines.items()}
+        scores: dict[str, list[float]] = {}
+        for owner, cosine in zip(owners, ranking.cosines(np.stack(vectors), query.vector).tolist(), strict=True):
+            if cosine > -np.inf:
+                scores.setdefault(owner, []).append(cosine)
+        return {owner: self.of_passages(found) for owner, found in scores.items()}
 
     def comparable(self, space: str, query: SearchQuery) -> bool:
         """Whether a passage's space is the query's."""
@@ -95,18 +96,6 @@ class ExactSearch:
     def fused(self, legs: ranking.Legs, ceiling: float, query: SearchQuery) -> list[ranking.Ranked]:
         """One order from the legs."""
         return ranking.fuse(legs, ceiling=ceiling, fusion=query.fusion, min_score=query.min_score)
-
-
-def _cosines(target: Vector, vectors: Sequence[Vector]) -> list[float]:
-    """The cosine of each vector with the target; equal vectors have equal ones, wherever they stand.
-
-    A product of a matrix with a vector would add up the last rows in another order than the others.
-    """
-    matrix = np.stack(vectors).astype(np.float64)
-    wanted = target.astype(np.float64)
-    lengths = np.sqrt((matrix * matrix).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return ((matrix * wanted).sum(axis=1) / lengths).tolist()
 
 
 def _only(leg: Mapping[str, float], candidates: set[str]) -> dict[str, float]:
