@@ -73,6 +73,7 @@ class Orders:
             self.age,
             self.revive,
         )
+        await self.read_first()
         for _ in range(steps):
             self._count += 1
             await self._dice.choice(orders)(self._dice.choice(self._agents))
@@ -117,7 +118,16 @@ class Orders:
 
     async def read(self, agent: Agent) -> None:
         """Seen by reading."""
-        revision = self._dice.randint(0, self._count // 8)
+        await self._raise(agent, self._dice.randint(0, self._count // 8))
+
+    async def read_first(self) -> None:
+        """Seen by an agent that has no envelope yet, and then by the one that it has."""
+        stranger = Agent(name="b", instance="1")
+        for revision in (0, 3, 2):
+            await self._raise(stranger, revision)
+        await self._both(lambda storage: storage.load_envelope(stranger), facts)
+
+    async def _raise(self, agent: Agent, revision: int) -> None:
         await self._both(lambda storage: storage.raise_last_seen(agent, revision), lambda done: done)
 
     async def write(self, agent: Agent) -> None:
