@@ -6,15 +6,11 @@ MUNIMENT_CONFORMANCE_REQUIRE=1.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
+import gc
 import tempfile
 import zlib
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AsyncExitStack
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,15 +20,13 @@ import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from muniment import access, lexical, limits
-from muniment.agent_models import ExchangeKind
-from muniment.models import Agent
+from muniment import access, lexical
+from muniment.conformance.agent_process import Process, start
+from muniment.conformance.agent_races import Rivals
+from muniment.conformance.pytest_front import not_run
 from muniment.ports import (
     AuditDraft,
-    Claim,
     Create,
-    ExchangeAppend,
-    ExchangeDraft,
     Index,
     Passages,
     PassageVector,
@@ -42,10 +36,12 @@ from muniment.ports import (
     Revise,
     Space,
 )
-from muniment_storage_mongo.mongod import NoBinary, ReplicaSet
+from muniment_storage_mongo import agent_probe
+from muniment_storage_mongo.mongod import NoBinary, NotStarted, ReplicaSet
 from muniment_storage_mongo.storage import MongoStorage, create
 
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
+AGENT_PROCESS = Path(__file__).with_name("agent_process.py")
 
 Raw = AsyncDatabase[dict[str, Any]]
 
@@ -119,10 +115,20 @@ class Writer:
         )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let a test that kills a server pass over a socket that PyMongo was connecting when its client was closed."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let this plugin's tests pass over a socket that PyMongo was connecting when its client was closed, as it does
+    where a server was killed: it leaves the socket to the collector."""
     unclosed = r"ignore:Exception ignored in. <socket\.socket.*family=2:pytest.PytestUnraisableExceptionWarning"
-    config.addinivalue_line("filterwarnings", unclosed)
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings(unclosed))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Generator[None]:
+    """Collects what the tests left, while it is theirs."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -139,11 +145,8 @@ def started() -> Callable[..., ReplicaSet]:
         replica_set = ReplicaSet(nodes, arguments=arguments)
         try:
             replica_set.start()
-        except NoBinary as error:
-            message = f"not run: {error}"
-            if os.environ.get("MUNIMENT_CONFORMANCE_REQUIRE") == "1":
-                pytest.fail(message)
-            pytest.skip(message)
+        except (NoBinary, NotStarted) as error:
+            not_run(str(error))
         return replica_set
 
     return start
@@ -202,55 +205,23 @@ async def raw(url: str, database_name: str) -> AsyncGenerator[Raw]:
         await client.drop_database(database_name)
 
 
-class AgentCalls:
-    """What the tests of agent memory do again and again."""
-
-    ann = Agent(name="ann", instance="1")
-    bob = Agent(name="bob", instance="1")
-    hour = timedelta(hours=1)
-
-    def append(self, *agents: Agent, key: str, kept: int = limits.EXCHANGES_KEPT) -> ExchangeAppend:
-        """An exchange for these recipients."""
-        kind = ExchangeKind.DM_CONCLUSION
-        drafts = (ExchangeDraft(agent, kind, "pod", "label", (), "takeaway", 100) for agent in agents)
-        return ExchangeAppend(tuple(drafts), key, kept)
-
-    async def take(self, storage: MongoStorage, agent: Agent, *tokens: str) -> list[str]:
-        """The events that a claim got."""
-        claimed = await storage.claim(Claim(agent, tokens, self.hour, limits.ATTEMPTS_MAX))
-        return [event.id for event in claimed.events]
-
-    async def tell(self, process: Process, order: str) -> list[str]:
-        """What a process of ``agent_process.py`` answers to an order."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(order.encode() + b"\n")
-        return (await process.stdout.readline()).decode().split()
+@pytest.fixture
+async def rivals(storage: MongoStorage, clients: Clients, raw: Raw) -> Rivals:
+    """The storage and another client on the same data."""
+    other = clients()
+    await other.open()
+    return Rivals(storage, other, partial(agent_probe.stored, raw), partial(agent_probe.age, raw))
 
 
 @pytest.fixture
-def calls() -> AgentCalls:
-    """What the tests of agent memory do again and again."""
-    return AgentCalls()
+async def process(storage: MongoStorage, url: str) -> AsyncGenerator[Process]:
+    """A process with another client on the same data."""
+    async with start(AGENT_PROCESS, url) as started:
+        yield started
 
 
 @pytest.fixture
-async def processes(storage: MongoStorage, url: str) -> AsyncGenerator[Callable[[], Any]]:
-    """Starts processes of ``agent_process.py`` with an open storage, which are killed in the end if they still run."""
-    script = Path(__file__).with_name("agent_process.py")
-    async with AsyncExitStack() as stack:
-
-        async def started() -> Process:
-            process = await asyncio.create_subprocess_exec(sys.executable, script, url, stdin=PIPE, stdout=PIPE)
-
-            async def ended() -> None:
-                if process.returncode is None:
-                    process.kill()
-                await process.communicate()
-
-            stack.push_async_callback(ended)
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"open\n"
-            return process
-
+async def another_process(storage: MongoStorage, url: str) -> AsyncGenerator[Process]:
+    """One more."""
+    async with start(AGENT_PROCESS, url) as started:
         yield started

@@ -11,7 +11,7 @@ import pytest
 
 from muniment.errors import ConfigurationError
 from muniment_storage_mongo.migrate import COLLECTIONS
-from muniment_storage_mongo.schema import STANDING, VERSION
+from muniment_storage_mongo.schema import API_TOKENS, STANDING, VERSION
 from muniment_storage_mongo.storage import MongoStorage
 
 Clients = Callable[..., MongoStorage]
@@ -63,6 +63,16 @@ async def test_migrate_says_what_it_did_and_can_be_repeated(clients: Clients, ra
     await is_whole(raw)
     await storage.open()
     await storage.close()
+
+
+async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(clients: Clients, raw: Any) -> None:
+    """One without API tokens gets their collection when it is opened, and keeps what it has."""
+    storage = clients()
+    await storage.migrate()
+    await raw[API_TOKENS].drop()
+    await raw[STANDING].update_one({}, {"$set": {"version": 1}})
+    assert await storage.migrate() == (f"collection {API_TOKENS}", f"schema {VERSION}")
+    await is_whole(raw)
 
 
 async def test_without_migrate_an_absent_schema_is_refused(clients: Clients, raw: Any) -> None:

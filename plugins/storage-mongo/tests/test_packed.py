@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import bson
-import numpy as np
 import pytest
-from bson.binary import Binary
 from bson.int64 import Int64
 
 from muniment_storage_mongo.packed import columns
 
 
-def document(memory: str, number: int = 1, dimensions: int = 3) -> dict[str, Any]:
-    """One as a query gives it; its vector follows from its number."""
-    vector = np.arange(number, number + dimensions, dtype="<f4")
-    return {"memory": memory, "terms.n": number, "big": Int64(number), "vector": Binary(vector.tobytes())}
+def document(memory: str, number: int = 1) -> dict[str, Any]:
+    """One as a query gives it."""
+    return {"memory": memory, "terms.n": number, "big": Int64(number)}
 
 
 ALIKE = [document("m1", 1), document("m2", 2), document("m3", 300)]
@@ -35,14 +32,13 @@ ALIKE = [document("m1", 1), document("m2", 2), document("m3", 300)]
     ids=["alike", "one", "texts of several bytes", "texts of several lengths", "numbers of several sizes", "no text"],
 )
 def test_columns_are_what_the_documents_hold(documents: list[dict[str, Any]]) -> None:
-    """Texts, both sizes of integers, and vectors."""
+    """Texts, and both sizes of integers."""
     found = columns(b"".join(map(bson.encode, documents)))
     assert found.texts("memory") == [one["memory"] for one in documents]
     assert found.numbers("terms.n").tolist() == [one["terms.n"] for one in documents]
     assert found.numbers("big").tolist() == [one["big"] for one in documents]
     memories = {one["memory"] for one in documents}
     assert found.only("memory") == (memories.pop() if len(memories) == 1 else None)
-    assert [row.tobytes() for row in found.vectors("vector")] == [bytes(one["vector"]) for one in documents]
 
 
 def test_alike_sizes_are_not_alike_layouts() -> None:

@@ -195,12 +195,21 @@ def test_options_of_the_table() -> None:
         settings.parse(PluginContext("mongodb://h/", Path("unused"), {"vector_cache": 1}))
 
 
+def bulk(**codes: int) -> errors.BulkWriteError:
+    """What several writes in one command end in."""
+    named = {kind: [{"index": 0, "code": code, "errmsg": SECRET}] for kind, code in codes.items()}
+    return errors.BulkWriteError({"writeErrors": [], "writeConcernErrors": [], **named})
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
         (errors.OperationFailure(SECRET, 14031), StorageUnavailable, "full disk"),
         (errors.OperationFailure(SECRET, 64), StorageUnavailable, "majority"),
         (errors.OperationFailure(SECRET, 121, {"codeName": "DocumentValidationFailure"}), Internal, "code 121"),
+        (bulk(writeErrors=14031), StorageUnavailable, "full disk"),
+        (bulk(writeErrors=121), Internal, "code 121"),
+        (bulk(writeConcernErrors=11602), StorageUnavailable, "did not say in time"),
         (errors.AutoReconnect(SECRET), StorageUnavailable, "same idempotency key"),
         (errors.NetworkTimeout(SECRET), StorageUnavailable, "same idempotency key"),
         (errors.WaitQueueTimeoutError(SECRET), StorageUnavailable, "raise pool_size"),

@@ -210,3 +210,19 @@ async def test_a_transaction_that_never_wins_ends(clients: Any, writer: Any, raw
         with pytest.raises(StorageUnavailable, match="nothing of this write is stored"):
             await storage.apply(writer.edit("m1", 1, "second"))
     assert len(await storage.history(ANN, "m1", before=None, limit=9)) == 1
+
+
+async def test_engines_that_open_one_storage_at_once_share_its_client(clients: Any) -> None:
+    """One of them connects; one ``close`` leaves nothing, also one that comes while the storage is being opened."""
+    storage = clients()
+    before = len(asyncio.all_tasks())
+    await asyncio.gather(*(storage.open() for _ in range(3)))
+    await storage.close()
+    assert len(asyncio.all_tasks()) == before
+    opening = asyncio.ensure_future(storage.open())
+    await asyncio.sleep(0)
+    await storage.close()
+    await opening
+    assert len(asyncio.all_tasks()) == before
+    with pytest.raises(StorageUnavailable, match="open it first"):
+        await storage.find_receipt("ann", "key")

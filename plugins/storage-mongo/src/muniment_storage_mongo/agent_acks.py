@@ -16,10 +16,11 @@ from muniment import acknowledgement
 from muniment.agent_models import AckOutcome
 from muniment.errors import NotFound
 from muniment.models import Agent
+from muniment.ports.refusals import no_delivery
 from muniment_storage_mongo import agent_records
 from muniment_storage_mongo.agent_records import NOW
 from muniment_storage_mongo.agent_schema import ENVELOPES, EVENTS, EventState
-from muniment_storage_mongo.agent_turns import Refusal, Together, Turns
+from muniment_storage_mongo.agent_turns import Together, Turns
 from muniment_storage_mongo.database import Database, Document, Session
 
 
@@ -71,14 +72,14 @@ class Acknowledgements:
         event = await database.transaction(lambda session: _delivery(database, session, receipt))
         return _outcome(event, receipt), event["now"] + lease
 
-    async def _serve(self, receipts: Sequence[Receipt]) -> Sequence[AckOutcome | Refusal]:
+    async def _serve(self, receipts: Sequence[Receipt]) -> Sequence[AckOutcome | NotFound]:
         database = self._database()
         return await database.transaction(lambda session: _ack(database, session, receipts))
 
 
-async def _ack(database: Database, session: Session, receipts: Sequence[Receipt]) -> Sequence[AckOutcome | Refusal]:
+async def _ack(database: Database, session: Session, receipts: Sequence[Receipt]) -> Sequence[AckOutcome | NotFound]:
     """Acknowledge deliveries to one agent, and raise last seen once for all of them."""
-    answers: list[AckOutcome | Refusal] = []
+    answers: list[AckOutcome | NotFound] = []
     seen = 0
     for receipt in receipts:
         acked = await database.collection(EVENTS.name).find_one_and_update(
@@ -109,6 +110,6 @@ def _outcome(event: Document, receipt: Receipt) -> AckOutcome:
     """What a token is worth that changed nothing. Raises NotFound."""
     latest = event.get("token")
     if latest is None:
-        raise NotFound(f"There is no event {receipt.event_id} that was delivered to this agent; claim it first.")
+        raise no_delivery(receipt.event_id)
     acked = event["state"] == EventState.ACKED.value
     return acknowledgement.outcome(latest=latest, shown=receipt.token, acked=acked)

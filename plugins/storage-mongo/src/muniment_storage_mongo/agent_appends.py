@@ -3,7 +3,7 @@
 It touches the envelopes first, in the order of their keys: they are what appends meet in, so the one that comes later
 fails at once and is run again, and who holds the envelope decides. Revision, entry and cap are one pipeline on one
 document; exchanges that are appended together are as many of those, one after the other. Where one of them must not be
-stored none is, and each is then tried alone.
+stored none is; only an append that is alone finds out what that means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from muniment.ports import Appended, ExchangeAppend, ReceiptTaken
 from muniment_storage_mongo import agent_records, receipts
 from muniment_storage_mongo.agent_records import EMPTY, NOW
 from muniment_storage_mongo.agent_schema import ENVELOPES, EXCHANGE_KEYS
-from muniment_storage_mongo.agent_turns import Refusal, Together, Turns
+from muniment_storage_mongo.agent_turns import Together, Turns
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.records import literal
 
@@ -38,15 +38,14 @@ class Appends:
         """To every recipient or to none. Raises ReceiptTaken."""
         return await self._together.call(_recipients(append), append)
 
-    async def _serve(self, appends: Sequence[ExchangeAppend]) -> Sequence[Appended | Refusal]:
+    async def _serve(self, appends: Sequence[ExchangeAppend]) -> Sequence[Appended]:
         database = self._database()
-        try:
-            return await database.transaction(lambda session: _append(database, session, appends))
-        except (DuplicateKeyError, ReceiptTaken):
-            return [await _append_alone(database, append) for append in appends]
+        if len(appends) == 1:
+            return [await _append_alone(database, appends[0])]
+        return await database.transaction(lambda session: _append(database, session, appends))
 
 
-async def _append_alone(database: Database, append: ExchangeAppend) -> Appended | Refusal:
+async def _append_alone(database: Database, append: ExchangeAppend) -> Appended:
     for _ in range(_ATTEMPTS):
         try:
             (appended,) = await database.transaction(lambda session: _append(database, session, [append]))
@@ -54,12 +53,12 @@ async def _append_alone(database: Database, append: ExchangeAppend) -> Appended 
             first = await database.transaction(lambda session: _first(database, session, append))
             if first is not None:
                 return first
-        except ReceiptTaken as taken:
+        except ReceiptTaken:
             if append.claim is None or not await receipts.expire(database, append.claim):
-                return taken
+                raise
         else:
             return appended
-    return StorageUnavailable(f"The dedupe key {append.dedupe_key} kept changing while it was stored; try again.")
+    raise StorageUnavailable(f"The dedupe key {append.dedupe_key} kept changing while it was stored; try again.")
 
 
 async def _append(database: Database, session: Session, appends: Sequence[ExchangeAppend]) -> Sequence[Appended]:

@@ -14,11 +14,13 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
 
 from muniment import digests
 from muniment.digests import Digest
+from muniment.errors import MunimentError
 from muniment.ports import Claim, Claimed, ClaimedEvent
-from muniment_storage_mongo import agent_records
+from muniment_storage_mongo import agent_records, refusals
 from muniment_storage_mongo.agent_records import LEASE_IS_OVER, NOW, Stage
 from muniment_storage_mongo.agent_schema import AGENT, ENVELOPES, EVENTS, EventState
 from muniment_storage_mongo.agent_turns import Together, Turns
@@ -57,29 +59,46 @@ class Claims:
 
     async def claim(self, claim: Claim) -> Claimed:
         """The oldest claimable events that nobody else is taking, and the digest of their snapshot."""
-        return await self._together.call((agent_records.key_of(claim.agent), str(claim.attempts_max)), claim)
+        return await self._together.call((f"{agent_records.key_of(claim.agent)} {claim.attempts_max}",), claim)
 
-    async def _serve(self, claims: Sequence[Claim]) -> Sequence[Claimed]:
+    async def _serve(self, claims: Sequence[Claim]) -> Sequence[Claimed | MunimentError]:
         """Answer claims of one agent, with one maximum of attempts, in their order."""
         database = self._database()
-        answers: dict[int, Claimed] = {}
+        answers: dict[int, Claimed | MunimentError] = {}
         lost: list[Document] = []
         while len(answers) < len(claims):
-            waiting = [place for place in range(len(claims)) if place not in answers]
-            wanted = [(place, token) for place in waiting for token in claims[place].tokens]
-            events, digest = await _oldest(database, claims[0], len(wanted), lost)
-            offers = [
-                _Offer(place, event, _delivery(event, token, claims[place].lease, digest))
-                for (place, token), event in zip(wanted, events, strict=False)
-            ]
-            won = await _deliver(database, offers)
-            missed = [offer.event["_id"] for offer in offers if offer.delivery["token"] not in won]
-            for place in waiting:
-                taken = [offer for offer in offers if offer.place == place and offer.delivery["token"] in won]
-                if taken or not missed:
-                    answers[place] = Claimed(tuple(_claimed(offer) for offer in taken), digest)
-            lost += missed
+            waiting = {place: claims[place] for place in range(len(claims)) if place not in answers}
+            try:
+                answers |= await _offer(database, waiting, lost)
+            except MunimentError as refusal:
+                # What was delivered to others is theirs.
+                answers |= dict.fromkeys(waiting, refusal)
         return [answers[place] for place in range(len(claims))]
+
+
+async def _offer(
+    database: Database, claims: Mapping[int, Claim], lost: list[Document]
+) -> Mapping[int, Claimed | MunimentError]:
+    """Offer the oldest events to claims by their places; the answers to those that are done.
+
+    One that got nothing is not, where somebody else was faster: those events are added to ``lost``.
+    """
+    wanted = [(place, token) for place, claim in claims.items() for token in claim.tokens]
+    events, digest = await _oldest(database, next(iter(claims.values())), len(wanted), lost)
+    offers = [
+        _Offer(place, event, _delivery(event, token, claims[place].lease, digest))
+        for (place, token), event in zip(wanted, events, strict=False)
+    ]
+    won, refused = await _deliver(database, offers)
+    held = [offer for offer in offers if offer.place not in refused]
+    missed = [offer.event["_id"] for offer in held if offer.delivery["token"] not in won]
+    lost += missed
+    answers: dict[int, Claimed | MunimentError] = {**refused}
+    for place in claims.keys() - refused.keys():
+        taken = [offer for offer in held if offer.place == place and offer.delivery["token"] in won]
+        if taken or not missed:
+            answers[place] = Claimed(tuple(_claimed(offer) for offer in taken), digest)
+    return answers
 
 
 async def _oldest(
@@ -119,22 +138,36 @@ def _claimable(agent: str, attempts_max: int, count: int, lost: Sequence[Documen
     ]
 
 
-async def _deliver(database: Database, offers: Sequence[_Offer]) -> set[str]:
-    """Store each delivery unless somebody else changed its event; the tokens of those that are stored."""
+async def _deliver(database: Database, offers: Sequence[_Offer]) -> tuple[set[str], Mapping[int, MunimentError]]:
+    """Store each delivery unless somebody else changed its event.
+
+    The tokens of those that are stored, and the places of claims of which the server refused one, with the refusal.
+    """
     if not offers:
-        return set()
+        return set(), {}
     events = database.collection(EVENTS.name)
     changes = [UpdateOne(_as_seen(offer.event), {"$set": offer.delivery}) for offer in offers]
-    tokens = {offer.delivery["token"] for offer in offers}
-    result = await database.write(lambda: events.bulk_write(changes, ordered=False))
-    if result.matched_count == len(offers):
-        return tokens
-    stored = {"_id": {"$in": [offer.event["_id"] for offer in offers]}, "token": {"$in": list(tokens)}}
+    tokens = [offer.delivery["token"] for offer in offers]
+
+    async def deliver() -> tuple[int, Mapping[int, MunimentError]]:
+        try:
+            return (await events.bulk_write(changes, ordered=False)).matched_count, {}
+        except BulkWriteError as error:
+            if error.details["writeConcernErrors"]:
+                raise
+            refusal = refusals.of_error(error, database.place)
+            indices: list[int] = [one["index"] for one in error.details["writeErrors"]]
+            return 0, {offers[index].place: refusal for index in indices}
+
+    matched, refused = await database.write(deliver)
+    if matched == len(offers):
+        return set(tokens), {}
+    stored = {"_id": {"$in": [offer.event["_id"] for offer in offers]}, "token": {"$in": tokens}}
 
     async def work() -> set[str]:
         return {event["token"] async for event in events.find(stored, {"token": 1})}
 
-    return await database.read(work)
+    return await database.read(work), refused
 
 
 def _delivery(event: Document, token: str, lease: timedelta, digest: Digest) -> Document:

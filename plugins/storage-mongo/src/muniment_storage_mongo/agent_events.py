@@ -57,6 +57,19 @@ async def dead(
     return await database.read(work)
 
 
+async def waiting(database: Database, attempts_max: int) -> int:
+    """How many events of all agents a claim would get; what is acknowledged is in neither index."""
+    events = database.collection(EVENTS.name)
+    pending = {"state": EventState.PENDING.value}
+    lapsed = {"state": EventState.DELIVERED.value, "attempts": {"$lt": attempts_max}, **LEASE_IS_OVER}
+
+    async def work() -> int:
+        never_out = await events.count_documents(pending, hint="event_pending")
+        return never_out + await events.count_documents(lapsed, hint="event_delivered")
+
+    return await database.read(work)
+
+
 async def requeue(database: Database, agent: Agent, event_ids: Sequence[str], attempts_max: int) -> Sequence[str]:
     """Give dead events their attempts back; the ids that were dead. Their tokens stay."""
     keys = [agent_records.event_key(agent, event_id) for event_id in event_ids]

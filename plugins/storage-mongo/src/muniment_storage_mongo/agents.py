@@ -14,7 +14,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError
 
 from muniment.agent_models import AckOutcome, SectionName
-from muniment.errors import StorageUnavailable, VersionConflict
+from muniment.errors import VersionConflict
 from muniment.models import Agent
 from muniment.ports import (
     Appended,
@@ -27,6 +27,7 @@ from muniment.ports import (
     Position,
     SectionsWrite,
 )
+from muniment.ports.refusals import envelope_kept_changing
 from muniment_storage_mongo import agent_events, agent_records
 from muniment_storage_mongo.agent_acks import Acknowledgements
 from muniment_storage_mongo.agent_appends import Appends
@@ -86,9 +87,7 @@ class MongoAgents:
             current = agent_records.conflicting(write, await self._versions(write))
             if current is not None:
                 raise VersionConflict(current)
-        raise StorageUnavailable(
-            f"The envelope of {write.agent.name}/{write.agent.instance} kept changing while it was written; try again."
-        )
+        raise envelope_kept_changing(write.agent)
 
     async def raise_last_seen(self, agent: Agent, revision: int) -> int:
         """By max."""

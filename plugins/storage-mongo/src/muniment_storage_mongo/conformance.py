@@ -1,7 +1,7 @@
 """What the suite needs of this plugin: empty subjects, raw reads, faults by validator, and crashes by SIGKILL.
 
-Each subject is a database of its own, and is emptied and used again, since making one takes longer than a check.
-Without a URL the server is a replica set of one on loopback, which goes away with this process.
+Each subject is a database of its own. Without a URL the server is a replica set of one on loopback, which goes away
+with this process.
 """
 
 from __future__ import annotations
@@ -10,35 +10,31 @@ import asyncio
 import atexit
 import contextlib
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import PyMongoError
 
+from muniment.conformance.places import PlacedSubject, PlacesTarget
 from muniment.conformance.target import (
     AgentFaultPoint,
     FaultPoint,
     NotRun,
-    StorageTarget,
     Stored,
     StoredAudit,
     StoredPassage,
     StoredTerm,
-    Subject,
 )
-from muniment.errors import MunimentError
 from muniment.models import Agent
 from muniment.ports import PluginContext, Storage
 from muniment_storage_mongo import agent_probe, settings
 from muniment_storage_mongo.database import MAJORITY, Database, Session
 from muniment_storage_mongo.migrate import COLLECTIONS
-from muniment_storage_mongo.mongod import NoBinary, ReplicaSet
+from muniment_storage_mongo.mongod import NoBinary, NotStarted, ReplicaSet
 from muniment_storage_mongo.schema import AUDIT, MEMORIES, PASSAGES, RECEIPTS
 from muniment_storage_mongo.storage import MongoStorage
 
@@ -54,116 +50,75 @@ _NOTHING = {"_id": {"$exists": False}}
 """A validator that no document passes."""
 
 
-@dataclass
-class MongoSubject(Subject):
-    """A subject, and the database that it lives in."""
-
-    database: str
-
-
-class MongoTarget(StorageTarget[MongoSubject]):
-    """A server that is given by its URL."""
+class MongoTarget(PlacesTarget):
+    """A server that is given by its URL; a place is a database."""
 
     name = "storage-mongo"
+    contract = "1.1"
 
     def __init__(self, spec: str) -> None:
+        super().__init__()
         self._spec = spec
-        self._free: list[str] = []
-        self._made: list[str] = []
-        self._reached = False
 
     def describe(self) -> Mapping[str, str]:
         """The server, without its password."""
         return {"storage": self._configured(settings.DATABASE).place}
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[MongoSubject]:
-        """A subject in an empty database."""
-        name = self._free.pop() if self._free else self._new_database()
-        subject = MongoSubject(self._client(name), name)
-        try:
-            await subject.storage.open()
-        except MunimentError as error:
-            if self._reached:
-                raise
-            raise NotRun(f"MongoDB cannot be used: {error}") from error
-        self._reached = True
-        try:
-            yield subject
-        finally:
-            await subject.storage.close()
-            await self._recycle(name)
+    def client(self, place: str) -> Storage:
+        """With connections and a cache of its own."""
+        return MongoStorage(self._configured(place))
 
-    @asynccontextmanager
-    async def second(self, subject: MongoSubject) -> AsyncGenerator[Storage]:
-        """Another client with connections and a cache of its own."""
-        client = self._client(subject.database)
-        await client.open()
-        try:
-            yield client
-        finally:
-            await client.close()
+    async def empty(self, place: str) -> None:
+        """Delete every document."""
+        async with self._raw(place) as raw:
+            for one in COLLECTIONS:
+                await raw[one.name].delete_many({})
 
-    async def probe(self, subject: MongoSubject) -> Stored:
+    def remove(self, places: Sequence[str]) -> None:
+        """Drop the databases."""
+        url = self._configured(settings.DATABASE).url
+        client: MongoClient[dict[str, Any]] = MongoClient(url, serverSelectionTimeoutMS=5_000)
+        with contextlib.suppress(PyMongoError), client:
+            for name in places:
+                client.drop_database(name)
+
+    async def probe(self, subject: PlacedSubject) -> Stored:
         """Every document, in one snapshot."""
-        async with self._raw(subject.database) as raw:
+        async with self._raw(subject.place) as raw:
             database = Database(raw.client, raw.name, place="the suite's")
             return await database.snapshot(lambda session: _stored(raw, session))
 
     @asynccontextmanager
-    async def fault(self, subject: MongoSubject, point: FaultPoint) -> AsyncGenerator[None]:
+    async def fault(self, subject: PlacedSubject, point: FaultPoint) -> AsyncGenerator[None]:
         """A validator that no document of the point's collection passes."""
         collection = _COLLECTION_OF[point]
-        async with self._raw(subject.database) as raw:
+        async with self._raw(subject.place) as raw:
             await raw.command({"collMod": collection, "validator": _NOTHING})
         try:
             yield
         finally:
-            async with self._raw(subject.database) as raw:
+            async with self._raw(subject.place) as raw:
                 await raw.command({"collMod": collection, "validator": _VALIDATORS[collection]})
 
     @asynccontextmanager
-    async def fault_agent(self, subject: MongoSubject, point: AgentFaultPoint, agent: Agent) -> AsyncGenerator[None]:
+    async def fault_agent(self, subject: PlacedSubject, point: AgentFaultPoint, agent: Agent) -> AsyncGenerator[None]:
         """A validator that no document of the agent's passes."""
-        async with self._raw(subject.database) as raw:
+        async with self._raw(subject.place) as raw:
             await agent_probe.fail(raw, point, agent)
         try:
             yield
         finally:
-            async with self._raw(subject.database) as raw:
+            async with self._raw(subject.place) as raw:
                 await agent_probe.mend(raw)
 
-    async def age(self, subject: MongoSubject, seconds: float) -> None:
+    async def age(self, subject: PlacedSubject, seconds: float) -> None:
         """Change the documents."""
-        async with self._raw(subject.database) as raw:
+        async with self._raw(subject.place) as raw:
             await agent_probe.age(raw, seconds)
-
-    def _new_database(self) -> str:
-        if not self._made:
-            atexit.register(self._drop)
-        self._made.append(f"muniment_suite_{uuid4().hex[:12]}")
-        return self._made[-1]
-
-    def _drop(self) -> None:
-        """Leave nothing on somebody's server."""
-        url = self._configured(settings.DATABASE).url
-        client: MongoClient[dict[str, Any]] = MongoClient(url, serverSelectionTimeoutMS=5_000)
-        with contextlib.suppress(PyMongoError), client:
-            for name in self._made:
-                client.drop_database(name)
-
-    async def _recycle(self, name: str) -> None:
-        async with self._raw(name) as raw:
-            for one in COLLECTIONS:
-                await raw[one.name].delete_many({})
-        self._free.append(name)
 
     def _configured(self, name: str) -> settings.Settings:
         context = PluginContext(self._spec, Path(tempfile.gettempdir()))
         return settings.parse(context).model_copy(update={"database": name})
-
-    def _client(self, name: str) -> Storage:
-        return MongoStorage(self._configured(name))
 
     @asynccontextmanager
     async def _raw(self, name: str) -> AsyncGenerator[agent_probe.Raw]:
@@ -185,32 +140,20 @@ class OwnTarget(MongoTarget):
         """How it runs."""
         return {"storage": "a replica set of its own"}
 
-    async def crash(self, subject: MongoSubject) -> None:
+    async def crash(self, subject: PlacedSubject) -> None:
         """Kill the server."""
         self._replica_set.nodes[0].kill()
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[MongoSubject]:
-        """A subject in an empty database; the server stays between subjects."""
-        try:
-            await self._start()
-        except (NoBinary, RuntimeError) as error:
-            raise NotRun(str(error)) from error
-        async with super().open() as subject:
-            yield subject
-
-    @asynccontextmanager
-    async def second(self, subject: MongoSubject) -> AsyncGenerator[Storage]:
-        """Another client, once the server runs."""
-        await self._start()
-        async with super().second(subject) as client:
-            yield client
-
-    def _drop(self) -> None:
+    def remove(self, places: Sequence[str]) -> None:
         """The data go with the server."""
 
-    async def _start(self) -> None:
-        await asyncio.to_thread(self._replica_set.start)
+    async def start(self) -> bool:
+        """Start the server; it stays between subjects."""
+        try:
+            await asyncio.to_thread(self._replica_set.start)
+        except (NoBinary, NotStarted) as error:
+            raise NotRun(str(error)) from error
+        return True
 
 
 def target(url: str | None = None) -> MongoTarget:

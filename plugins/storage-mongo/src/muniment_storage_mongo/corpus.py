@@ -15,7 +15,6 @@ import numpy as np
 
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.lanes import Revisions
-from muniment_storage_mongo.packed import batches
 from muniment_storage_mongo.schema import DEPARTURES, LENGTHS_INDEX, MEMORIES, PASSAGES
 from muniment_storage_mongo.vector_cache import Entry, Key, Matrix, Numbers, Rows, VectorCache
 
@@ -91,19 +90,15 @@ class Corpus:
         condition: Document = {"scope_key": scope_key, "deleted": False}
         if ids is not None:
             condition["_id"] = {"$in": list(ids)}
-        cursor = self._database.collection(MEMORIES).find_raw_batches(
+        cursor = self._database.collection(MEMORIES).find(
             condition,
             {"length": 1},
             hint=LENGTHS_INDEX if ids is None else [("_id", 1)],
             batch_size=_BATCH_OF_KEYS,
             session=session,
         )
-        found: list[str] = []
-        parts: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        async for batch in batches(cursor):
-            found.extend(batch.texts("_id"))
-            parts.append(batch.numbers("length"))
-        return found, np.concatenate(parts)
+        found = await cursor.to_list()
+        return [one["_id"] for one in found], np.array([one["length"] for one in found], dtype=np.int64)
 
     async def _vectors(
         self, session: Session, scope_key: str, space: str, ids: Sequence[str] | None
@@ -111,7 +106,7 @@ class Corpus:
         condition: Document = {"scope_key": scope_key, "space": space}
         if ids is not None:
             condition["memory"] = {"$in": list(ids)}
-        cursor = self._database.collection(PASSAGES).find_raw_batches(
+        cursor = self._database.collection(PASSAGES).find(
             condition,
             {"_id": 0, "memory": 1, "vector": 1},
             hint="space" if ids is None else "memory",
@@ -120,7 +115,8 @@ class Corpus:
         )
         owners: list[str] = []
         parts: list[Matrix] = []
-        async for batch in batches(cursor):
-            owners.extend(batch.texts("memory"))
-            parts.append(batch.vectors("vector"))
-        return owners, np.concatenate(parts) if parts else np.zeros((0, 0), dtype=np.float32)
+        while batch := await cursor.to_list(_BATCH):
+            owners += [one["memory"] for one in batch]
+            packed = b"".join([one["vector"] for one in batch])
+            parts.append(np.frombuffer(packed, dtype="<f4").reshape(len(batch), -1))
+        return owners, np.concatenate(parts, dtype=np.float32) if parts else np.zeros((0, 0), dtype=np.float32)

@@ -1,11 +1,11 @@
 """One client on one database: how it reads, how it writes, and what happens when a server goes away.
 
 The one policy of concerns and retries. A read sees what a majority has, so a failover never takes back what was shown.
-A new primary may not know at once what its predecessor acknowledged last; a read that it answered is only believed
-after a majority has confirmed it as primary, else it is repeated. A write is acknowledged by a majority. A transaction
-that lost a race, or whose primary went away, is run again within a bound; a commit whose answer was lost is sent again,
-which the server applies once. Every error leaves here as one of ``muniment.errors``, but for a duplicate key, whose
-meaning the caller knows.
+A new primary may not know at once what its predecessor acknowledged last; it is asked only after a majority has
+confirmed it, and a read during which another one was elected is repeated. A write is acknowledged by a majority, and
+whoever is cancelled meanwhile waits for its end. A transaction that lost a race, or whose primary went away, is run
+again within a bound; a commit whose answer was lost is sent again, which the server applies once. Every error leaves
+here as one of ``muniment.errors``, but for a duplicate key, whose meaning the caller knows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.server_type import SERVER_TYPE
 
+from muniment.cancellation import to_its_end
 from muniment_storage_mongo import refusals
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ _NOWHERE = "nothing"
 _SNAPSHOT_LOST = 239, 246
 """The server no longer has the snapshot, or a collection was changed after it; a new one is taken."""
 _WRITE_CONFLICT = 112
+_ROUTERS = SERVER_TYPE.Mongos, SERVER_TYPE.LoadBalancer
 _PAUSE = 0.002, 0.25
 """Seconds before the second and at most before a later attempt; each is cut by chance."""
 
@@ -65,11 +67,6 @@ class Database:
             read_preference=ReadPreference.PRIMARY,
         )
 
-    @property
-    def name(self) -> str:
-        """The database's name."""
-        return self._database.name
-
     def collection(self, name: str) -> AsyncCollection[Document]:
         """A collection: majority reads, majority writes, on the primary."""
         found = self._collections.get(name)
@@ -91,7 +88,7 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self.client.close()
+        await to_its_end(self.client.close())
 
     async def read(self, work: Callable[[], Awaitable[T]]) -> T:
         """One query. The driver itself tries it once more when a server goes away."""
@@ -99,7 +96,7 @@ class Database:
 
     async def write(self, work: Callable[[], Awaitable[T]]) -> T:
         """One write of one document, which the driver itself repeats safely. Raises DuplicateKeyError as it is."""
-        return await self._translated(work)
+        return await to_its_end(self._translated(work))
 
     async def snapshot(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Several queries that all see one moment; pass the session to each. ``work`` may be run again."""
@@ -125,6 +122,9 @@ class Database:
         ``work`` may be run again, so it must have no other effect, and it must let the driver's errors pass. Raises
         DuplicateKeyError as it is; then, as after any error of ``work``'s own, nothing is stored.
         """
+        return await to_its_end(self._transaction(work))
+
+    async def _transaction(self, work: Callable[[Session], Awaitable[T]]) -> T:
         ends = time.monotonic() + self._patience
         attempt = 0
         try:
@@ -162,22 +162,31 @@ class Database:
                         raise refusals.of_commit(self.place) from error
 
     async def _believed(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run work that only reads, again where a primary answered that no majority had confirmed yet."""
+        """Run work that only reads on a primary that a majority had confirmed before. Raises StorageUnavailable."""
         ends = time.monotonic() + self._patience
         while True:
-            result = await work()
             term = self._term()
-            if term == self._settled or time.monotonic() > ends:
-                return result
-            # A write that changes nothing waits for a majority to have everything that the primary has.
-            await self._translated(lambda: self._database[_NOWHERE].delete_one({"_id": None}))
-            self._settled = term
+            if term is not None and term == self._settled:
+                result = await work()
+                if self._term() == term:
+                    return result
+            else:
+                # A write that changes nothing waits for a majority to have everything that the primary has.
+                await self._translated(lambda: self._database[_NOWHERE].delete_one({"_id": None}))
+                self._settled = term
+            if time.monotonic() > ends:
+                raise refusals.unconfirmed(self.place)
 
     def _term(self) -> object:
-        """Which election the servers' primary was made by; the same for ever where there are none, as behind mongos."""
+        """Which election made the primary that the driver knows; None where it knows of none.
+
+        A router does not tell its shards' primaries, so behind one it is the same for ever.
+        """
         servers = self.client.topology_description.server_descriptions().values()
         primary = next((one for one in servers if one.server_type == SERVER_TYPE.RSPrimary), None)
-        return (primary.address, primary.election_id) if primary else ()
+        if primary is not None:
+            return primary.address, primary.election_id
+        return () if any(one.server_type in _ROUTERS for one in servers) else None
 
     async def _translated(self, work: Callable[[], Awaitable[T]]) -> T:
         try:

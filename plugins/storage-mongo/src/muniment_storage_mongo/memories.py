@@ -129,13 +129,19 @@ async def unembedded(database: Database, space: str, limit: int) -> Sequence[Une
     """
 
     async def work(session: Session) -> list[Unembedded]:
-        condition = {"deleted": False, "newest_space": {"$ne": space}, "embedded": {"$ne": space}}
         fields = {"version": 1, "content": 1, "scope_key": 1}
-        found = await database.collection(MEMORIES).find(condition, fields, session=session).limit(limit).to_list()
+        waiting = database.collection(MEMORIES).find(_unembedded(space), fields, session=session)
+        found = await waiting.limit(limit).to_list()
         hashes = await _hashes(database, session, found, space)
         return [Unembedded(one["_id"], one["version"], one["content"], hashes[one["_id"]]) for one in found]
 
     return await database.snapshot(work)
+
+
+async def embeddings_pending(database: Database, space: str) -> int:
+    """How many ``unembedded`` would find, by the same index."""
+    memories = database.collection(MEMORIES)
+    return await database.read(lambda: memories.count_documents(_unembedded(space)))
 
 
 async def outdated_terms(database: Database, analyser: str, limit: int) -> Sequence[Outdated]:
@@ -206,3 +212,7 @@ async def _in_background(
 
 class _Changed(Exception):
     """The memory is no longer as it was; nothing is stored."""
+
+
+def _unembedded(space: str) -> Document:
+    return {"deleted": False, "newest_space": {"$ne": space}, "embedded": {"$ne": space}}

@@ -44,7 +44,7 @@ async def migrate(database: Database) -> tuple[str, ...]:
     for one in COLLECTIONS:
         if one.name not in there and await _make(database, one):
             steps.append(f"collection {one.name}")
-        await database.command({"collMod": one.name, "validator": one.validator})
+        await _validate(database, one)
         if one.indexes:
             await _index(database, one)
     await database.write(
@@ -66,6 +66,11 @@ async def _make(database: Database, one: Collection) -> bool:
         return True
 
     return await database.write(make)
+
+
+async def _validate(database: Database, one: Collection) -> None:
+    change = {"collMod": one.name, "validator": one.validator}
+    await database.write(lambda: database.command(change))
 
 
 async def _index(database: Database, one: Collection) -> None:

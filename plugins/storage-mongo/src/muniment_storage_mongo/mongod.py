@@ -1,6 +1,6 @@
 """A ``mongod`` of one's own: nodes of a replica set on loopback, in a temporary directory, for tests and benchmarks.
 
-Owns finding the binary, starting, stopping and killing by the process's own id, and making the nodes a replica set. The
+Owns finding the binary, starting and killing by the process's own id, and making the nodes a replica set. The
 product itself starts no server.
 """
 
@@ -25,6 +25,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 _PATIENCE = 60.0
 """Seconds to wait for a node to answer, and for a primary."""
+_ALREADY_INITIALIZED = 23
 _SHORT: dict[str, Any] = {"serverSelectionTimeoutMS": 500, "connectTimeoutMS": 2_000, "socketTimeoutMS": 5_000}
 
 
@@ -48,6 +49,10 @@ def binary() -> Path:
     return Path(on_path)
 
 
+class NotStarted(Exception):
+    """The ``mongod`` that is here does not run here; the message ends with its log."""
+
+
 class Node:
     """One server process, which may be killed and started again on the same port and directory."""
 
@@ -68,7 +73,7 @@ class Node:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it unless it runs, and wait until it answers. Raises RuntimeError with the end of its log."""
+        """Start it unless it runs, and wait until it answers. Raises NotStarted, NoBinary."""
         if self.pid is not None:
             return
         data = self.directory / "data"
@@ -90,21 +95,8 @@ class Node:
         while not _listens(self.port):
             if self.pid is None or time.monotonic() > ends:
                 self.kill()
-                raise RuntimeError(f"mongod did not start; the end of its log: {self._end_of_log()}")
+                raise NotStarted(f"mongod did not start; the end of its log: {self._end_of_log()}")
             time.sleep(0.05)
-
-    def stop(self) -> None:
-        """End it in order; by force if it does not."""
-        if self._process is None:
-            return
-        if self.pid is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
-        self._process = None
 
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""
@@ -164,23 +156,23 @@ class ReplicaSet:
             time.sleep(0.05)
         raise RuntimeError(f"the replica set {self.name} has no primary")
 
-    def stop(self) -> None:
-        """End every node in order; the data stay."""
-        for node in self.nodes:
-            node.stop()
-
     def remove(self) -> None:
         """Kill every node and delete the data."""
         for node in self.nodes:
             node.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+        self._initiated = False
 
     def _initiate(self) -> None:
         members = [{"_id": number, "host": node.address} for number, node in enumerate(self.nodes)]
         # Elections that are quick; what a test waits for is not the time-out of a wide network.
         config = {"_id": self.name, "members": members, "settings": {"electionTimeoutMillis": 2_000}}
-        with _client(self.nodes[0]) as client, contextlib.suppress(OperationFailure):
-            client.admin.command("replSetInitiate", config)
+        with _client(self.nodes[0]) as client:
+            try:
+                client.admin.command("replSetInitiate", config)
+            except OperationFailure as error:
+                if error.code != _ALREADY_INITIALIZED:
+                    raise
 
 
 def _client(node: Node) -> MongoClient[dict[str, Any]]:

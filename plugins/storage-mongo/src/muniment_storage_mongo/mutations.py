@@ -12,8 +12,9 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from muniment.errors import Internal, NotFound, StorageUnavailable, VersionConflict
+from muniment.errors import Internal, VersionConflict
 from muniment.ports import Applied, Create, Index, Mutation, Passages, Placement, ReceiptTaken, Remove, Restore, Revise
+from muniment.ports.refusals import memory_kept_changing, no_memory
 from muniment_storage_mongo import receipts, records
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.lanes import Lane, Lanes
@@ -45,7 +46,7 @@ async def apply(database: Database, lanes: Lanes, mutation: Mutation) -> Applied
                 raise Internal(f"Memory {mutation.memory_id} has a key that is taken already.") from error
             if not await receipts.expire(database, mutation.claim):
                 raise ReceiptTaken from error
-    raise StorageUnavailable(f"Memory {mutation.memory_id} kept changing while it was written; try again.")
+    raise memory_kept_changing(mutation.memory_id)
 
 
 async def _apply(database: Database, lanes: Lanes, mutation: Mutation, scope_key: str) -> Applied:
@@ -153,8 +154,7 @@ class _Change:
             {"_id": mutation.memory_id}, {"version": 1, "deleted": 1, "scope_key": 1}, session=self._session
         )
         if standing is None or standing["deleted"] is not expected["deleted"]:
-            kind = "" if expected["deleted"] else "not "
-            return NotFound(f"There is no memory {mutation.memory_id} that is {kind}deleted.")
+            return no_memory(mutation.memory_id, deleted=expected["deleted"])
         if standing["version"] != expected["version"]:
             return VersionConflict(standing["version"])
         return _Elsewhere(standing["scope_key"])

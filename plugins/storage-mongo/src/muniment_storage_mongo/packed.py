@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
-_TEXT, _BINARY, _INT32, _INT64 = 0x02, 0x05, 0x10, 0x12
+_TEXT, _INT32, _INT64 = 0x02, 0x10, 0x12
 _LENGTH = 4
-_SUBTYPE = 1
 _END = 1
 
 
@@ -36,7 +35,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Documents by column: ``texts``, ``numbers`` as int64, or ``vectors`` as float32, whichever is asked for."""
+    """Documents by column: ``texts``, or ``numbers`` as int64, whichever is asked for."""
 
     _table: Bytes | None
     _fields: Sequence[_Field]
@@ -69,13 +68,6 @@ class Columns:
         field = self._field(name)
         kind = "<i4" if field.kind == _INT32 else "<i8"
         return self._cut(field).view(kind)[:, 0].astype(np.int64)
-
-    def vectors(self, name: str) -> NDArray[np.float32]:
-        """A column of packed float32, shape ``(documents, dimensions)``."""
-        if self._table is None:
-            rows = [np.frombuffer(one[name], dtype="<f4") for one in self._documents]
-            return np.stack(rows).astype(np.float32)
-        return self._cut(self._field(name)).view("<f4").astype(np.float32, copy=False)
 
     def _cut(self, field: _Field) -> Bytes:
         assert self._table is not None
@@ -141,9 +133,6 @@ def _elements(document: bytes) -> Iterator[_Field]:
         match kind:
             case _ if kind == _TEXT:
                 start, stop, place = place + _LENGTH, place + _LENGTH + length - _END, place + _LENGTH + length
-            case _ if kind == _BINARY:
-                start = place + _LENGTH + _SUBTYPE
-                stop = place = start + length
             case _ if kind == _INT32:
                 start, stop, place = place, place + 4, place + 4
             case _ if kind == _INT64:

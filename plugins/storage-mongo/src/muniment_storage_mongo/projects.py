@@ -8,7 +8,7 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from muniment import access
-from muniment.errors import NotFound, StorageUnavailable, VersionConflict
+from muniment.errors import NotFound, VersionConflict
 from muniment.models import Access, Scope, Share
 from muniment.ports import (
     Applied,
@@ -20,6 +20,7 @@ from muniment.ports import (
     Selector,
     ShareChange,
 )
+from muniment.ports.refusals import no_project, project_not_stored
 from muniment_storage_mongo import records
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.records import literal
@@ -118,7 +119,7 @@ async def register(database: Database, new: NewProject) -> tuple[ProjectFacts, b
     except DuplicateKeyError:
         known = await _owned(database, new)
     if known is None:
-        raise StorageUnavailable(f"Project {new.key} was not stored; try again.")
+        raise project_not_stored(new.key)
     return known, False
 
 
@@ -167,7 +168,7 @@ async def change_share(database: Database, change: ShareChange) -> Applied:
 
 async def _refusal(database: Database, session: Session, project_id: str) -> NotFound | VersionConflict:
     current = await database.collection(PROJECTS).find_one({"_id": project_id}, {"version": 1}, session=session)
-    return VersionConflict(current["version"]) if current else NotFound(f"There is no project {project_id}.")
+    return VersionConflict(current["version"]) if current else no_project(project_id)
 
 
 _STAMPS = {"created_at": "$$NOW", "updated_at": "$$NOW"}

@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo.errors import (
     AutoReconnect,
+    BulkWriteError,
     ConnectionFailure,
     DocumentTooLarge,
     InvalidOperation,
@@ -23,6 +24,7 @@ from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.server_type import SERVER_TYPE
 
 from muniment.errors import ConfigurationError, Internal, MunimentError, PayloadTooLarge, StorageUnavailable
+from muniment.ports.refusals import closed
 
 TRANSIENT = "TransientTransactionError"
 """The label of an error after which nothing of a transaction is stored and it may be run again."""
@@ -72,6 +74,8 @@ def of_error(error: PyMongoError, place: str) -> MunimentError:
         return PayloadTooLarge(
             f"MongoDB ({place}) keeps at most 16 MB in one document, and this needs more; split it into several."
         )
+    if isinstance(error, BulkWriteError):
+        return _of_several(error, place)
     if isinstance(error, OperationFailure):
         return _of_code(error, place)
     if isinstance(error, DriverConfigurationError):
@@ -114,9 +118,12 @@ def contended(place: str) -> MunimentError:
     )
 
 
-def closed() -> MunimentError:
-    """The storage was closed meanwhile."""
-    return StorageUnavailable("The storage is closed; open it first.")
+def unconfirmed(place: str) -> MunimentError:
+    """A read for which no primary was long enough in office."""
+    return StorageUnavailable(
+        f"MongoDB ({place}) changed its primary again and again, and no majority confirmed one in time; try again, and "
+        "see that a majority of its members runs."
+    )
 
 
 def of_greeting(greeting: Mapping[str, Any], place: str) -> ConfigurationError | None:
@@ -141,6 +148,14 @@ def _initiate(place: str) -> str:
     """The command that makes the first of the hosts of a place a replica set."""
     host = place.rpartition(" on ")[2].partition(",")[0]
     return f"mongosh mongodb://{host}/ --eval 'rs.initiate()'"
+
+
+def _of_several(error: BulkWriteError, place: str) -> MunimentError:
+    """Several writes in one command, by the first that was refused."""
+    if error.details["writeConcernErrors"]:
+        return of_commit(place)
+    first = error.details["writeErrors"][0]
+    return _of_code(OperationFailure(first["errmsg"], first["code"], first), place)
 
 
 def _of_code(error: OperationFailure, place: str) -> MunimentError:

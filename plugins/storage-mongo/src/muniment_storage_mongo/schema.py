@@ -14,7 +14,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from muniment import limits
 
-VERSION = 1
+VERSION = 2
 """The schema of this release. A database that has a higher one is not used."""
 STANDING = "muniment"
 """The collection whose one document says which version a database has."""
@@ -64,6 +64,7 @@ PROJECTS = "projects"
 AUDIT = "audit"
 RECEIPTS = "receipts"
 SPACES = "spaces"
+API_TOKENS = "api_tokens"
 
 WORDS_INDEX = "words"
 """Holds a term's memories with their counts, so that its keys alone answer."""
@@ -146,5 +147,11 @@ COLLECTIONS = (
         {"body_hash": TEXT, "subject": TEXT, "receipt": TEXT, "at": MOMENT},
     ),
     Collection(SPACES, (), ("dimensions", "probes"), {"dimensions": NUMBER, "probes": _LIST}),
+    Collection(
+        API_TOKENS,
+        (index("digest", unique=True, name="digest"), index("-created_at", "_id", name="newest")),
+        ("digest", "user", "groups", "scopes", "created_at"),
+        {"digest": TEXT, "user": TEXT, "groups": _LIST, "scopes": _LIST, "created_at": MOMENT},
+    ),
 )
 """What this module owns."""

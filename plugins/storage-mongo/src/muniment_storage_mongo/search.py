@@ -20,7 +20,7 @@ from muniment_storage_mongo.corpus import Corpus, Later
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.packed import batches
 from muniment_storage_mongo.schema import MEMORIES, WORDS_INDEX
-from muniment_storage_mongo.vector_cache import BLUR, Entry, Numbers
+from muniment_storage_mongo.vector_cache import Entry, Numbers
 
 _ATTEMPTS = 16
 """Snapshots that are taken before a search gives up on being overtaken."""
@@ -120,12 +120,12 @@ class _Search:
         return _Readable(entries, chosen)
 
     async def _scores(self, readable: _Readable) -> ranking.Scores:
-        """Every score of what is readable; by meaning up to a blur."""
+        """Every score of what is readable; by meaning an estimate."""
         query = self._query
         keys = list(readable.entries)
         counts, holding = await self._tags(readable, keys)
         meaning = [
-            np.full(len(entry.ids), -np.inf) if query.vector is None else entry.cosines(query.vector)
+            np.full(len(entry.ids), -np.inf) if query.vector is None else entry.estimates(query.vector)
             for entry in readable.entries.values()
         ]
         return ranking.scores_of_all(
@@ -140,8 +140,9 @@ class _Search:
     def _page(self, readable: _Readable, scores: ranking.Scores) -> list[ranking.Ranked]:
         """The asked part of the fused order, of exact scores."""
         query = self._query
+        blur = 0.0 if query.vector is None else ranking.margin(len(query.vector))
         places: dict[str, int] = {}
-        for offset, entry, here in readable.within(scores.candidates(blur=BLUR, wanted=query.offset + query.limit)):
+        for offset, entry, here in readable.within(scores.candidates(blur=blur, wanted=query.offset + query.limit)):
             places.update({entry.ids[place]: place + offset for place in here.tolist()})
             if query.vector is not None:
                 compared = here[scores.meaning[here + offset] > -np.inf]

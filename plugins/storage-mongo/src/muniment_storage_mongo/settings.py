@@ -7,25 +7,23 @@ the query is the driver's. No password gets into a message: places are shown by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pymongo.common import VALIDATORS
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from muniment.config import nearest
+from muniment import plugin_options
 from muniment.errors import ConfigurationError
+from muniment.plugin_options import IN_URL, PluginOptions, refuse_unknown
 from muniment.ports import PluginContext
 
 PLUGIN = "storage-mongo"
 DATABASE = "muniment"
 """The database of a URL that names none."""
 
-_TABLE = f"[plugins.{PLUGIN}]"
-_IN_URL = "the storage URL"
 _FIXED = {
     "w": "majority",
     "journal": "true",
@@ -49,15 +47,13 @@ _MONGODBS_OWN = frozenset({"admin", "config", "local"})
 _DATABASE_NAME = re.compile(r"[^/\\. \"$*<>:|?\0]{1,63}")
 
 
-class Options(BaseModel):
+class Options(PluginOptions):
     """The plugin's options.
 
     ``pool_size`` connections per process; ``migrate`` allows bringing the schema up to date at start;
     ``connect_timeout`` seconds for a new connection; ``primary_timeout`` seconds that a call waits for a primary, of
     which an election takes about twelve; ``vector_cache_mb`` megabytes of vectors that a process keeps in mind.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pool_size: int = Field(default=50, ge=1, le=1_000)
     migrate: bool = True
@@ -84,8 +80,7 @@ class Settings(BaseModel):
 
 def parse(context: PluginContext) -> Settings:
     """The settings of a configured value. Raises ConfigurationError, naming the setting and never a password."""
-    names = set(Options.model_fields)
-    _refuse_unknown(context.options, _TABLE, names)
+    names = Options.names()
     try:
         parts = urlsplit(context.spec)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -96,13 +91,15 @@ def parse(context: PluginContext) -> Settings:
         raise _malformed()
     if "@" in parts.query and not (parts.path and all(key in names or key.lower() in VALIDATORS for key, _ in query)):
         raise _malformed()
-    _refuse_unknown((key for key, _ in query), _IN_URL, names, VALIDATORS)
+    drivers = {*VALIDATORS, *(key for key, _ in query if key.lower() in VALIDATORS)}
+    refuse_unknown((key for key, _ in query), IN_URL, names, drivers)
     _refuse_weaker(query)
     rest = urlencode([(key, value) for key, value in query if key not in names], safe="/,:", quote_via=quote)
     url = urlunsplit((parts.scheme, parts.netloc, parts.path or "/", rest, ""))
     _check(url)
     ours = {key: value for key, value in query if key in names}
-    return Settings(url=url, database=_database(parts.path), options=_options(context.options, ours))
+    options = plugin_options.parse(Options, PLUGIN, context.options, ours)
+    return Settings(url=url, database=_database(parts.path), options=options)
 
 
 def _check(url: str) -> None:
@@ -144,32 +141,9 @@ def _refuse_weaker(query: Iterable[tuple[str, str]]) -> None:
         only = _FIXED.get(key.lower(), value)
         if value.lower() != only.lower():
             raise ConfigurationError(
-                f"{key}, set in {_IN_URL}, must be {only}: what Muniment promises hangs on it; leave it out."
+                f"{key}, set in {IN_URL}, must be {only}: what Muniment promises hangs on it; leave it out."
             )
         if key.lower() in _OURS:
             raise ConfigurationError(
-                f"{key}, set in {_IN_URL}, is not taken; set {_OURS[key.lower()]} of the storage instead."
+                f"{key}, set in {IN_URL}, is not taken; set {_OURS[key.lower()]} of the storage instead."
             )
-
-
-def _refuse_unknown(given: Iterable[str], place: str, known: set[str], drivers: Iterable[str] = ()) -> None:
-    """Raises ConfigurationError for a name that is neither among ``known`` nor, in any case, the driver's."""
-    for name in given:
-        if name not in known and name.lower() not in drivers:
-            meant = nearest(name, known | {*drivers})
-            raise ConfigurationError(
-                f"{name}, set in {place}, is no option of the storage; "
-                f"{meant if meant.startswith('did you mean') else nearest(name, known)}"
-            )
-
-
-def _options(from_table: Mapping[str, Any], from_url: Mapping[str, Any]) -> Options:
-    try:
-        return Options.model_validate({**from_table, **from_url})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        place = _IN_URL if name in from_url else _TABLE
-        raise ConfigurationError(
-            f"{name}, set in {place}: {first['msg'][:1].lower()}{first['msg'][1:]}; correct this option of the storage."
-        ) from None

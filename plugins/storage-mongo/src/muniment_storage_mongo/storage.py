@@ -6,19 +6,21 @@ in the modules that it goes on to; it holds no rule of core's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from muniment.errors import ConfigurationError, StorageUnavailable
+from muniment.errors import ConfigurationError
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord
 from muniment.ports import (
     Applied,
     Audience,
     AuditDraft,
+    Backlog,
     Found,
     MemoryFacts,
     Mutation,
@@ -36,13 +38,25 @@ from muniment.ports import (
     Unembedded,
     Vectors,
 )
-from muniment_storage_mongo import memories, migrate, mutations, projects, receipts, refusals, search, settings
+from muniment.ports.refusals import not_open
+from muniment_storage_mongo import (
+    agent_events,
+    memories,
+    migrate,
+    mutations,
+    projects,
+    receipts,
+    refusals,
+    search,
+    settings,
+)
 from muniment_storage_mongo.agents import MongoAgents
 from muniment_storage_mongo.corpus import Corpus
 from muniment_storage_mongo.database import Client, Database
 from muniment_storage_mongo.lanes import Lanes
 from muniment_storage_mongo.schema import VERSION
 from muniment_storage_mongo.settings import Settings
+from muniment_storage_mongo.tokens import MongoTokens
 from muniment_storage_mongo.vector_cache import VectorCache
 
 _OLDEST = 13
@@ -57,7 +71,7 @@ def create(context: PluginContext) -> MongoStorage:
     return MongoStorage(settings.parse(context))
 
 
-class MongoStorage(MongoAgents):
+class MongoStorage(MongoAgents, MongoTokens):
     """Keeps everything in one database."""
 
     def __init__(self, configured: Settings) -> None:
@@ -65,6 +79,7 @@ class MongoStorage(MongoAgents):
         self._configured = configured
         self._options = configured.options
         self._opened: Database | None = None
+        self._life = asyncio.Lock()
         self._corpus: Corpus | None = None
         self._lanes = Lanes()
 
@@ -72,38 +87,35 @@ class MongoStorage(MongoAgents):
 
     async def open(self) -> None:
         """Connect, check what is there, and bring its schema up to date."""
-        if self._opened is not None:
-            return
-        database = await self._connected()
-        try:
-            if await migrate.version(database) != VERSION:
-                if not self._options.migrate:
-                    raise ConfigurationError(
-                        f"MongoDB ({database.place}) does not have the schema of this release, and migrate = false "
-                        "forbids making it at start; run muniment migrate."
-                    )
-                await migrate.migrate(database)
-        except BaseException:
-            await database.close()
-            raise
-        self._corpus = Corpus(database, VectorCache(self._options.vector_cache_mb * _MEGABYTE))
-        self._opened = database
+        async with self._life:
+            if self._opened is not None:
+                return
+            database = await self._connected()
+            try:
+                await self._prepare(database)
+            except BaseException:
+                await database.close()
+                raise
+            self._corpus = Corpus(database, VectorCache(self._options.vector_cache_mb * _MEGABYTE))
+            self._opened = database
 
     async def close(self) -> None:
         """Close the connections."""
-        database, self._opened = self._opened, None
-        if database is not None:
-            await database.close()
+        async with self._life:
+            database, self._opened = self._opened, None
+            if database is not None:
+                await database.close()
 
     async def migrate(self) -> tuple[str, ...]:
         """Bring the schema up to date. Works on a storage that is open and on one that is not."""
-        if self._opened is not None:
-            return await migrate.migrate(self._opened)
-        database = await self._connected()
-        try:
-            return await migrate.migrate(database)
-        finally:
-            await database.close()
+        async with self._life:
+            if self._opened is not None:
+                return await migrate.migrate(self._opened)
+            database = await self._connected()
+            try:
+                return await migrate.migrate(database)
+            finally:
+                await database.close()
 
     async def describe(self) -> Mapping[str, str]:
         """Versions, and how the server runs."""
@@ -118,6 +130,17 @@ class MongoStorage(MongoAgents):
             "schema": f"version {await migrate.version(database)}",
             "vector search": "exact",
         }
+
+    async def _prepare(self, database: Database) -> None:
+        """See that the schema is this release's. Raises ConfigurationError."""
+        if await migrate.version(database) == VERSION:
+            return
+        if not self._options.migrate:
+            raise ConfigurationError(
+                f"MongoDB ({database.place}) does not have the schema of this release, and migrate = false "
+                "forbids making it at start; run muniment migrate."
+            )
+        await migrate.migrate(database)
 
     async def _connected(self) -> Database:
         """A database that answers and can do transactions. Raises StorageUnavailable, ConfigurationError."""
@@ -170,7 +193,7 @@ class MongoStorage(MongoAgents):
     @property
     def _database(self) -> Database:
         if self._opened is None:
-            raise StorageUnavailable("The storage is not open; open it first.")
+            raise not_open()
         return self._opened
 
     # ------------------------------------------------------------ projects
@@ -251,3 +274,13 @@ class MongoStorage(MongoAgents):
     async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
         """Replace the terms if the memory is still at this version."""
         return await memories.store_terms(self._database, self._lanes, memory_id, version, analyser, terms)
+
+    # ------------------------------------------------------------ what waits
+
+    async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
+        """The counts, one after the other."""
+        database = self._database
+        return Backlog(
+            events_waiting=await agent_events.waiting(database, attempts_max),
+            embeddings_pending=0 if space is None else await memories.embeddings_pending(database, space),
+        )

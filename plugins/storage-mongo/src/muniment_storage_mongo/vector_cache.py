@@ -1,8 +1,8 @@
 """What a process keeps in mind of a scope: who is live, how long they are, and their vectors in one space.
 
 An ``Entry`` is a value: it says what was in one snapshot, and a change makes another one. So searches that are under
-way at different moments do not disturb each other. Owns the arithmetic on vectors and the budget; what has changed
-since, and reading it, are ``corpus``'s. numpy alone.
+way at different moments do not disturb each other. Owns the budget. The arithmetic on vectors is ``ranking``'s; what
+has changed since, and reading it, are ``corpus``'s. numpy alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ports import Vector
+from muniment.ranking import PassageMatrix, lengths_of
 
 Key: TypeAlias = tuple[str, str | None]
 """A scope key and a space; no space where only the lengths are needed."""
@@ -28,10 +29,6 @@ _BYTES_OF_AN_ID = 250
 _SPARE = 1.25
 _GONE_ROWS = 1_024
 """So many rows of what is gone are carried along before the matrix is made anew, and at most as many as are live."""
-_SAFE = 1e-15, 1e15
-"""Between these lengths a product in float32 neither overflows nor vanishes."""
-BLUR = 1e-5
-"""How far a cosine in float32 may be from the exact one, at any usual number of dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +69,25 @@ class Entry:
     """Everything live of a scope in one snapshot. ``seen`` is the revision of each of the scope's lanes in it."""
 
     def __init__(
-        self, seen: Mapping[int, int], ids: list[str], lengths: Numbers, owners: Numbers, buffer: _Buffer, norms: Floats
+        self, seen: Mapping[int, int], ids: list[str], lengths: Numbers, owners: Numbers, buffer: _Buffer, norms: Matrix
     ) -> None:
         self.seen = seen
         self.ids = ids
         self.lengths = lengths
         self.places = {identity: place for place, identity in enumerate(ids)}
-        self._owners = owners
         self._buffer = buffer
-        self._norms = norms
-        shortest, longest = _SAFE
-        present = norms[norms > 0]
-        self._safe = not len(present) or bool(present.min() > shortest and present.max() < longest)
+        self._passages = PassageMatrix(buffer.array[: len(owners)], norms, owners, len(ids))
 
     @classmethod
     def of(cls, seen: Mapping[int, int], rows: Rows) -> Entry:
         """An entry of all that was read."""
         vectors = np.ascontiguousarray(rows.vectors, dtype=np.float32)
-        return cls(seen, list(rows.ids), rows.lengths, rows.owners, _Buffer(vectors), _norms(vectors))
+        return cls(seen, list(rows.ids), rows.lengths, rows.owners, _Buffer(vectors), lengths_of(vectors))
 
     @property
     def size(self) -> int:
         """Bytes, about."""
-        return self._buffer.array.nbytes + self._norms.nbytes + len(self.ids) * _BYTES_OF_AN_ID
+        return self._buffer.array.nbytes + self._passages.lengths.nbytes + len(self.ids) * _BYTES_OF_AN_ID
 
     def with_changes(self, seen: Mapping[int, int], changed: Set[str], rows: Rows) -> Entry:
         """The entry of a later snapshot: what ``changed`` is replaced by what there is of it now, ``rows``."""
@@ -102,15 +95,15 @@ class Entry:
         # The last place is that of rows whose memory is gone.
         moved = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
         kept = [identity for identity in self.ids if identity not in changed]
-        owners = np.concatenate((moved[self._owners], rows.owners + len(kept)))
-        count = len(self._owners)
+        owners = np.concatenate((moved[self._passages.owners], rows.owners + len(kept)))
+        count = len(self._passages.owners)
         entry = Entry(
             seen,
             [*kept, *rows.ids],
             np.concatenate((self.lengths[keep], rows.lengths)),
             owners,
             self._buffer.with_rows(count, rows.vectors),
-            np.concatenate((self._norms, _norms(rows.vectors))),
+            np.concatenate((self._passages.lengths, lengths_of(rows.vectors))),
         )
         gone = int((owners < 0).sum())
         return entry._compact() if gone > _GONE_ROWS and gone > len(owners) // 2 else entry
@@ -119,45 +112,19 @@ class Entry:
         """Whether everything that this entry has seen is in the snapshot with these revisions."""
         return all(rev <= revisions.get(lane, 0) for lane, rev in self.seen.items())
 
-    def cosines(self, query: Vector) -> Floats:
-        """Each memory's best cosine up to ``BLUR``, -inf where it has none; shape ``(memories,)``."""
-        best = np.full(len(self.ids) + 1, -np.inf)
-        if len(self._owners):
-            np.maximum.at(best, self._owners, _without_nan(self._blurred(query)))
-        return best[:-1]
+    def estimates(self, query: Vector) -> Floats:
+        """Each memory's best cosine within ``ranking.margin``, -inf where it has none; shape ``(memories,)``."""
+        return self._passages.estimates(query)
 
     def exact(self, query: Vector, places: Numbers) -> Floats:
-        """The exact best cosines of the memories at these places, in float64; -inf where there is none.
-
-        Row by row, so that equal vectors have equal cosines wherever they stand.
-        """
-        asked = np.zeros(len(self.ids) + 1, dtype=np.bool_)
-        asked[places] = True
-        rows = np.flatnonzero(asked[self._owners])
-        if not len(rows):
-            return np.full(len(places), -np.inf)
-        matrix = self._buffer.array[rows].astype(np.float64)
-        wanted = query.astype(np.float64)
-        lengths = np.sqrt((matrix * matrix).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cosines = (matrix * wanted).sum(axis=1) / lengths
-        best = np.full(len(self.ids) + 1, -np.inf)
-        np.maximum.at(best, self._owners[rows], _without_nan(cosines))
-        return best[places]
-
-    def _blurred(self, query: Vector) -> Floats:
-        matrix = self._buffer.array[: len(self._owners)]
-        wanted = query.astype(np.float64)
-        length = float(np.sqrt((wanted * wanted).sum()))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if self._safe and length > 0:
-                return (matrix @ (wanted / length).astype(np.float32)).astype(np.float64) / self._norms
-            return (matrix.astype(np.float64) @ wanted) / (self._norms * length)
+        """The exact best cosines of the memories at these places, -inf where there is none."""
+        return self._passages.exact(query, places)
 
     def _compact(self) -> Entry:
-        live = np.flatnonzero(self._owners >= 0)
-        buffer = _Buffer(self._buffer.array[live])
-        return Entry(self.seen, self.ids, self.lengths, self._owners[live], buffer, self._norms[live])
+        passages = self._passages
+        live = np.flatnonzero(passages.owners >= 0)
+        buffer = _Buffer(passages.vectors[live])
+        return Entry(self.seen, self.ids, self.lengths, passages.owners[live], buffer, passages.lengths[live])
 
 
 class VectorCache:
@@ -167,11 +134,6 @@ class VectorCache:
         self._budget = budget
         self._used = 0
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
-
-    @property
-    def used(self) -> int:
-        """Bytes in use."""
-        return self._used
 
     def get(self, key: Key) -> Entry | None:
         """An entry, which counts as used now."""
@@ -195,16 +157,3 @@ class VectorCache:
         """Forget an entry."""
         known = self._entries.pop(key, None)
         self._used -= known.size if known else 0
-
-
-def _norms(vectors: Matrix) -> Floats:
-    """Lengths; in float32, which is as good as the blur asks for, unless that could overflow or vanish."""
-    with np.errstate(over="ignore"):
-        narrow = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    if not len(narrow) or (narrow.min() > _SAFE[0] and narrow.max() < _SAFE[1]):
-        return narrow.astype(np.float64)
-    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-
-
-def _without_nan(cosines: Floats) -> Floats:
-    return np.where(np.isnan(cosines), -np.inf, cosines)
