@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from muniment import access, lexical
+from muniment.conformance import agent_races
+from muniment.conformance.agent_process import Process, start
+from muniment.conformance.agent_races import Rivals
 from muniment.ports import AuditDraft, Create, Index, PluginContext, Revise, Storage
+from muniment_storage_sqlite.conformance import FileSubject, SqliteTarget
 from muniment_storage_sqlite.storage import create
 
 _OWNER = "alice"
+_AGENT_PROCESS = Path(__file__).with_name("agent_process.py")
 
 
 @pytest.fixture
@@ -38,6 +43,34 @@ def creation() -> Callable[[str, str], Create]:
 def revision() -> Callable[[str, int, str, str], Revise]:
     """What makes another content for a memory, from its id, its version, the content and who writes it."""
     return _revision
+
+
+@pytest.fixture
+async def subject(tmp_path: Path) -> AsyncGenerator[FileSubject]:
+    """A file with a client in a process of its own."""
+    async with SqliteTarget(str(tmp_path)).open() as subject:
+        yield subject
+
+
+@pytest.fixture
+async def rivals(subject: FileSubject) -> AsyncGenerator[Rivals]:
+    """The client in a process of its own and another one in this process."""
+    async with agent_races.rivals(SqliteTarget(), subject) as rivals:
+        yield rivals
+
+
+@pytest.fixture
+async def process(subject: FileSubject) -> AsyncGenerator[Process]:
+    """A process with another client on the same file."""
+    async with start(_AGENT_PROCESS, str(subject.path)) as started:
+        yield started
+
+
+@pytest.fixture
+async def another_process(subject: FileSubject) -> AsyncGenerator[Process]:
+    """One more."""
+    async with start(_AGENT_PROCESS, str(subject.path)) as started:
+        yield started
 
 
 @asynccontextmanager

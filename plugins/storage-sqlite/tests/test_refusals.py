@@ -7,12 +7,14 @@ import sqlite3
 import stat
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from muniment.errors import ConfigurationError, MunimentError, StorageUnavailable
-from muniment.ports import Audience, Create, PluginContext, Storage
+from muniment import access
+from muniment.errors import ConfigurationError, MunimentError, NotFound, StorageUnavailable
+from muniment.ports import Audience, Create, Passages, PluginContext, Storage
 from muniment_storage_sqlite.place import FILE
 from muniment_storage_sqlite.refusals import refusal
 from muniment_storage_sqlite.schema import APPLICATION, STEPS
@@ -89,6 +91,29 @@ async def test_a_directory_that_may_not_be_written_is_refused(path: Path, opened
             pass
 
     assert str(path) in refused.value.message
+
+
+async def test_a_file_that_may_not_be_written_is_refused(path: Path, opened: Opened) -> None:
+    """When it is opened, before anything is read."""
+    async with opened(path):
+        pass
+    path.chmod(0o400)
+    with without_rights(path.parent), pytest.raises(ConfigurationError, match=r"let this user write it") as refused:
+        async with opened(path):
+            pass
+
+    assert str(path) in refused.value.message
+
+
+async def test_a_link_to_where_no_file_is_makes_it(path: Path, opened: Opened, creation: Creation) -> None:
+    """The file is made where the link points, its owner's alone."""
+    target = path.with_name("target.db")
+    path.symlink_to(target)
+    async with opened(path) as storage:
+        await storage.apply(creation("m-1", "one"))
+
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert path.is_symlink()
 
 
 @pytest.mark.parametrize("spec", ["sqlite::memory:", "sqlite:~no-such-user-31f0c5/memories.db"])
@@ -169,6 +194,19 @@ async def test_a_failure_inside_is_a_refusal(path: Path, opened: Opened, creatio
         with pytest.raises(MunimentError) as refused:
             await storage.apply(creation("m-1", "one"))
         assert isinstance(refused.value, StorageUnavailable)
+        assert await storage.load(Audience(OWNER), "m-1") is None
+
+
+async def test_what_a_write_refers_to_must_be_there(path: Path, opened: Opened, creation: Creation) -> None:
+    """A project or a space that is not there is named, and nothing is stored."""
+    made = creation("m-1", "one")
+    nowhere = replace(made, placement=access.project_placement("p-1"))
+    passages = Passages("s-1", frozenset(), (), complete=True)
+    async with opened(path) as storage:
+        with pytest.raises(NotFound, match="p-1"):
+            await storage.apply(nowhere)
+        with pytest.raises(ConfigurationError, match="s-1 is not registered"):
+            await storage.apply(replace(made, index=replace(made.index, passages=passages)))
         assert await storage.load(Audience(OWNER), "m-1") is None
 
 

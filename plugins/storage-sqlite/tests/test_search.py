@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from muniment import access, lexical
 from muniment.ports import (
@@ -30,6 +31,7 @@ from muniment.ports import (
     Storage,
 )
 from muniment.ranking import Fusion
+from muniment.reference import ReferenceStorage
 
 Opened = Callable[..., AbstractAsyncContextManager[Storage]]
 Creation = Callable[[str, str], Create]
@@ -55,6 +57,33 @@ async def test_a_search_sees_what_another_client_wrote(
                 query = search_for(made)
                 assert await found(reader, query) == await found(fresh, query), what
     assert writes.done == {"create", "revise", "move", "retag", "remove", "restore", "passages", "terms"}
+
+
+@pytest.mark.parametrize("odd", [0.0, np.nan, np.inf, 1e-30, 1e30, 1e-42])
+@pytest.mark.parametrize("fusion", Fusion)
+async def test_vectors_of_any_length_rank_as_in_the_reference(
+    path: Path, opened: Opened, creation: Creation, odd: float, fusion: Fusion
+) -> None:
+    """Scores and order are the same to the last bit: of memories whose passages are all odd, partly or not at all."""
+    made = random.Random(7)
+    reference = ReferenceStorage()
+    async with opened(path) as storage:
+        for one in (reference, storage):
+            await one.register_space(SPACE, np.zeros((1, SPACE.dimensions), dtype=np.float32))
+        for number in range(40):
+            text = made.choice(WORDS)
+            vectors = [vector(made) * np.float32(odd if made.random() < 0.5 else 1.0) for _ in range(number % 3 + 1)]
+            stored = tuple(PassageVector(f"h-{place}", one) for place, one in enumerate(vectors))
+            passages = Passages(SPACE.id, frozenset(one.hash for one in stored), stored, complete=True)
+            create = creation(f"m-{number:02}", text)
+            for one in (reference, storage):
+                await one.apply(replace(create, index=replace(create.index, passages=passages)))
+        for _ in range(10):
+            usual = vector(made)
+            for wanted in (usual, usual * np.float32(odd)):
+                query = replace(search_for(made), fusion=fusion, vector=wanted)
+                seen, expected = [[hit.ranked for hit in await found(one, query)] for one in (storage, reference)]
+                assert seen == expected
 
 
 class Writes:

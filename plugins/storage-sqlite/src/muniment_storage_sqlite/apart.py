@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, cast
 
+from muniment import cancellation
 from muniment.errors import StorageUnavailable
 from muniment.ports import PluginContext, Storage
 from muniment_storage_sqlite.storage import create
@@ -64,10 +65,11 @@ class Apart:
         answer = self._calls[self._count] = asyncio.get_running_loop().create_future()
         _send(self._writer, (self._count, method, args, kwargs))
         try:
-            returned, raised = await asyncio.shield(answer)
+            await asyncio.wait((answer,))
         except asyncio.CancelledError:
-            await asyncio.wait([answer])
+            await cancellation.over(answer)
             raise
+        returned, raised = answer.result()
         if raised is not None:
             raise _error(raised)
         return returned

@@ -11,20 +11,26 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from sqlite3 import Connection
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from muniment.ranking import PassageMatrix, lengths_of
 from muniment_storage_sqlite.audiences import listed
 from muniment_storage_sqlite.entries import STORED
 
 KEPT: Final = 256_000_000
-"""How many bytes of vectors are kept; those of the scopes that were searched longest ago go."""
+"""How many bytes of blocks are kept; those of the scopes that were searched longest ago go. The last one always stays,
+since a scope that is larger would else be read anew by each search."""
+_OBJECTS: Final = 1_000
+"""What a block takes in bytes besides its numbers."""
 _BATCH: Final = 500
 """How many vectors are read by one statement."""
 
 Numbers = NDArray[np.int64]
+Key = tuple[int, int | None]
+"""The numbers of a scope and of a space; no space where the memories themselves are meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,35 @@ class Memories:
     numbers: Numbers
     lengths: Numbers
 
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return _OBJECTS + self.numbers.nbytes + self.lengths.nbytes
+
+    def places(self, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The places of the live memories among ``numbers``, and which of them these are."""
+        at = np.searchsorted(self.numbers, numbers)
+        live = at < len(self.numbers)
+        live[live] = self.numbers[at[live]] == numbers[live]
+        return at[live], live
+
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """A scope's passages in one space by ascending number of their memory: ``matrix`` has shape
-    ``(passages, dimensions)``, ``norms`` its rows' lengths."""
+    """A scope's passages in one space, by ascending numbers; their owners are places among its live memories."""
 
     generation: int
-    passages: Numbers
-    memories: Numbers
-    matrix: NDArray[np.float32]
-    norms: NDArray[np.float32]
+    numbers: Numbers
+    passages: PassageMatrix
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        rows = (self.numbers, self.passages.vectors, self.passages.lengths, self.passages.owners)
+        return _OBJECTS + sum(one.nbytes for one in rows)
+
+
+Block = TypeVar("Block", Memories, Vectors)
 
 
 class Blocks:
@@ -53,36 +77,44 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memories: dict[int, Memories] = {}
-        self._vectors: OrderedDict[tuple[int, int], Vectors] = OrderedDict()
+        self._kept: OrderedDict[Key, Memories | Vectors] = OrderedDict()
+        self._bytes = 0
 
     def memories(self, connection: Connection, scope: int, generation: int) -> Memories:
         """A scope's live memories at ``generation``, which is the one of the connection's snapshot."""
-        known = self._memories.get(scope)
-        if known is None or known.generation != generation:
-            numbers, words = fetch(
-                connection, "SELECT number, words FROM memories WHERE scope = ? AND deleted = 0", (scope,)
-            )
-            order = np.argsort(numbers)
-            known = Memories(generation, numbers[order], words[order])
-            self._memories[scope] = known
-        return known
+        known = self._get((scope, None))
+        if isinstance(known, Memories) and known.generation == generation:
+            return known
+        numbers, words = fetch(
+            connection, "SELECT number, words FROM memories WHERE scope = ? AND deleted = 0", (scope,)
+        )
+        order = np.argsort(numbers)
+        return self._put((scope, None), Memories(generation, numbers[order], words[order]))
 
-    def vectors(self, connection: Connection, scope: int, generation: int, space: int, dimensions: int) -> Vectors:
-        """A scope's passages in a space at ``generation``, which is the one of the connection's snapshot."""
-        key = (scope, space)
+    def vectors(self, connection: Connection, scope: int, memories: Memories, space: int, dimensions: int) -> Vectors:
+        """The passages in a space of a scope whose live memories, in the connection's snapshot, are ``memories``."""
+        known = self._get((scope, space))
+        before = known if isinstance(known, Vectors) else None
+        if before is not None and before.generation == memories.generation:
+            return before
+        return self._put((scope, space), _read(connection, scope, memories, space, dimensions, before))
+
+    def _get(self, key: Key) -> Memories | Vectors | None:
         with self._lock:
-            known = self._vectors.get(key)
+            known = self._kept.get(key)
             if known is not None:
-                self._vectors.move_to_end(key)
-        if known is None or known.generation != generation:
-            known = _read(connection, scope, generation, space, dimensions, known)
-            with self._lock:
-                self._vectors[key] = known
-                self._vectors.move_to_end(key)
-                while len(self._vectors) > 1 and sum(one.matrix.nbytes for one in self._vectors.values()) > KEPT:
-                    self._vectors.popitem(last=False)
-        return known
+                self._kept.move_to_end(key)
+            return known
+
+    def _put(self, key: Key, block: Block) -> Block:
+        with self._lock:
+            replaced = self._kept.pop(key, None)
+            self._kept[key] = block
+            self._bytes += block.size - (replaced.size if replaced else 0)
+            while self._bytes > KEPT and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.size
+        return block
 
 
 def fetch(connection: Connection, select: str, parameters: Any) -> tuple[Numbers, Numbers]:
@@ -99,26 +131,29 @@ def fetch(connection: Connection, select: str, parameters: Any) -> tuple[Numbers
 
 
 def _read(
-    connection: Connection, scope: int, generation: int, space: int, dimensions: int, before: Vectors | None
+    connection: Connection, scope: int, memories: Memories, space: int, dimensions: int, before: Vectors | None
 ) -> Vectors:
-    passages, memories = fetch(
+    numbers, of_memories = fetch(
         connection, "SELECT number, memory FROM passages WHERE scope = ? AND space = ?", (scope, space)
     )
-    order = np.lexsort((passages, memories))
-    passages, memories = passages[order], memories[order]
-    matrix = np.empty((len(passages), dimensions), dtype=np.float32)
-    missing = np.ones(len(passages), dtype=np.bool_)
+    order = np.argsort(numbers)
+    numbers, of_memories = numbers[order], of_memories[order]
+    vectors = np.empty((len(numbers), dimensions), dtype=np.float32)
+    missing = np.ones(len(numbers), dtype=np.bool_)
     if before is not None:
-        _, here, there = np.intersect1d(passages, before.passages, assume_unique=True, return_indices=True)
-        matrix[here] = before.matrix[there]
+        _, here, there = np.intersect1d(numbers, before.numbers, assume_unique=True, return_indices=True)
+        vectors[here] = before.passages.vectors[there]
         missing[here] = False
-    places = {int(passages[place]): int(place) for place in np.flatnonzero(missing)}
+    places = {int(numbers[place]): int(place) for place in np.flatnonzero(missing)}
     wanted = sorted(places)
     for start in range(0, len(wanted), _BATCH):
         for number, vector in connection.execute(
             "SELECT number, vector FROM passages WHERE number IN (SELECT value FROM json_each(?))",
             (listed(wanted[start : start + _BATCH]),),
         ):
-            matrix[places[number]] = np.frombuffer(vector, dtype=STORED)
-    norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-    return Vectors(generation, passages, memories, matrix, norms)
+            vectors[places[number]] = np.frombuffer(vector, dtype=STORED)
+    owners = np.full(len(numbers), -1, dtype=np.int64)
+    found, live = memories.places(of_memories)
+    owners[live] = found
+    passages = PassageMatrix(vectors, lengths_of(vectors), owners, len(memories.numbers))
+    return Vectors(memories.generation, numbers, passages)

@@ -1,13 +1,13 @@
 """The connections to one file, and the threads that use them: one writes, a few read, none is the event loop's.
 
 A write has SQLite's write lock from its first statement on and is all or nothing; a read sees one snapshot, and neither
-waits for the other. What SQLite reports leaves here as a refusal.
+waits for the other. What SQLite reports leaves here as a refusal. A call that was cancelled is over when CancelledError
+leaves it, whichever it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections import deque
@@ -16,14 +16,17 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from muniment import cancellation
 from muniment.errors import ConfigurationError, StorageUnavailable
 from muniment_storage_sqlite.place import prepare
 from muniment_storage_sqlite.refusals import refusal
-from muniment_storage_sqlite.schema import bring_up_to_date, version_of
+from muniment_storage_sqlite.schema import bring_up_to_date, roll_back, version_of
 
 T = TypeVar("T")
 Connection = sqlite3.Connection
 Work = Callable[[Connection], T]
+Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+"""That of the writer, and those of the readers."""
 
 READERS: Final = 4
 """How many reads run at once; further ones wait."""
@@ -48,7 +51,8 @@ class Database:
         self.path = path
         self._data_dir = data_dir
         self._wait = wait
-        self._threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
+        self._life = asyncio.Lock()
+        self._threads: Threads | None = None
         self._writer: Connection | None = None
         self._idle: deque[Connection] = deque()
 
@@ -57,23 +61,23 @@ class Database:
 
         Raises ConfigurationError, StorageUnavailable. Cancelled, it leaves nothing open.
         """
-        if self._threads is not None:
-            return
-        self._threads = (
-            ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-writer"),
-            ThreadPoolExecutor(READERS, thread_name_prefix="muniment-sqlite-reader"),
-        )
-        try:
-            await _run(self._threads[0], self._start)
-        except BaseException:
-            await self.close()
-            raise
+        async with self._life:
+            if self._threads is not None:
+                return
+            threads = (
+                ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-writer"),
+                ThreadPoolExecutor(READERS, thread_name_prefix="muniment-sqlite-reader"),
+            )
+            try:
+                await _run(threads[0], self._start)
+            except BaseException:
+                await _apart(lambda: self._end(threads))
+                raise
+            self._threads = threads
 
     async def migrate(self) -> tuple[str, ...]:
         """The steps that bringing the file up to date took, with a connection of its own."""
-        connection, steps = await asyncio.to_thread(self._connect_up_to_date)
-        await asyncio.to_thread(connection.close)
-        return steps
+        return await _apart(self._migrate)
 
     async def read(self, work: Work[T]) -> T:
         """What ``work`` reads in one snapshot. Raises StorageUnavailable, and what ``work`` raises."""
@@ -85,11 +89,12 @@ class Database:
 
     async def close(self) -> None:
         """End what runs, then the threads and the connections."""
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            await asyncio.to_thread(self._end, threads)
+        async with self._life:
+            threads, self._threads = self._threads, None
+            if threads is not None:
+                await _apart(lambda: self._end(threads))
 
-    def _open_threads(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    def _open_threads(self) -> Threads:
         if self._threads is None:
             raise StorageUnavailable(f"{self.path} is not open; open the storage first.")
         return self._threads
@@ -97,7 +102,12 @@ class Database:
     def _start(self) -> None:
         self._writer, _ = self._connect_up_to_date()
 
-    def _end(self, threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]) -> None:
+    def _migrate(self) -> tuple[str, ...]:
+        connection, steps = self._connect_up_to_date()
+        connection.close()
+        return steps
+
+    def _end(self, threads: Threads) -> None:
         for one in threads:
             one.shutdown()
         connections = [*self._idle, *([self._writer] if self._writer else [])]
@@ -126,7 +136,14 @@ class Database:
             raise refusal(error, self.path, wait=self._wait) from error
 
     def _connect(self) -> Connection:
-        connection = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+        """A connection to the file that is there; none is made, for it could be read by everybody."""
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=self._wait,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         try:
             connection.row_factory = sqlite3.Row
             for setting in _SETTINGS:
@@ -141,7 +158,11 @@ class Database:
         until = time.monotonic() + self._wait
         while True:
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                if mode != "wal":
+                    raise ConfigurationError(
+                        f"{self.path} is where SQLite can have no write-ahead log; name a file on a local disk."
+                    )
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
@@ -154,7 +175,8 @@ class Database:
             try:
                 return _transaction(connection, "BEGIN", work)
             finally:
-                self._idle.append(connection)
+                if _is_sound(connection):
+                    self._idle.append(connection)
         except sqlite3.Error as error:
             raise refusal(error, self.path, wait=self._wait) from error
 
@@ -165,10 +187,13 @@ class Database:
             return self._connect()
 
     def _writing(self, work: Work[T]) -> T:
-        if self._writer is None:
-            raise StorageUnavailable(f"{self.path} could not be opened; see the refusal of that, and open it again.")
         try:
-            return _transaction(self._writer, "BEGIN IMMEDIATE", work)
+            connection = self._writer = self._writer or self._connect()
+            try:
+                return _transaction(connection, "BEGIN IMMEDIATE", work)
+            finally:
+                if not _is_sound(connection):
+                    self._writer = None
         except sqlite3.Error as error:
             raise refusal(error, self.path, wait=self._wait) from error
 
@@ -179,20 +204,39 @@ def _transaction(connection: Connection, begin: str, work: Work[T]) -> T:
         done = work(connection)
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # SQLite itself rolls back where the disk is full
-            connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
     return done
 
 
-async def _run(threads: Executor, work: Callable[[], T]) -> T:
-    """What ``work`` returns on one of ``threads``. Cancelled, it has either not begun and never will, or has ended."""
+def _is_sound(connection: Connection) -> bool:
+    """Whether a connection can have another transaction; one that could not end its last is closed."""
+    if connection.in_transaction:
+        connection.close()
+        return False
+    return True
+
+
+async def _run(threads: Executor, work: Callable[[], T], *, always: bool = False) -> T:
+    """What ``work`` returns on one of ``threads``.
+
+    Cancelled, it has ended, or it has not begun and never will; ``always`` rules the second out.
+    """
     job = threads.submit(work)
     ended = asyncio.wrap_future(job)
     try:
-        return await asyncio.shield(ended)
+        await asyncio.wait((ended,))
     except asyncio.CancelledError:
-        if not job.cancel():
-            with contextlib.suppress(Exception):
-                await asyncio.shield(ended)
+        if always or not job.cancel():
+            await cancellation.over(ended)
         raise
+    return ended.result()
+
+
+async def _apart(work: Callable[[], T]) -> T:
+    """What ``work`` returns on a thread of its own; it is done always."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-life")
+    try:
+        return await _run(thread, work, always=True)
+    finally:
+        thread.shutdown()  # what it did has ended

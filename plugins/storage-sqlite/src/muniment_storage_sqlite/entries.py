@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from sqlite3 import Connection
+from typing import Final
 
 import numpy as np
 
+from muniment.errors import ConfigurationError
 from muniment.lexical import Terms
 from muniment.ports import Passages, Placement, Space, Unembedded, Vectors
+from muniment.ports.refusals import no_project
 from muniment_storage_sqlite.audiences import listed
 from muniment_storage_sqlite.memories import passages_of
 from muniment_storage_sqlite.trail import as_json
@@ -17,15 +20,24 @@ from muniment_storage_sqlite.trail import as_json
 STORED = np.dtype("<f4")
 """How the numbers of a vector are stored."""
 
+_UNEMBEDDED: Final = """
+    deleted = 0 AND NOT EXISTS (
+        SELECT 1 FROM embedded WHERE memory = live.number AND space = (SELECT number FROM spaces WHERE id = ?)
+    )
+"""
+
 
 def scope_number(connection: Connection, placement: Placement) -> int:
-    """The number of a scope, made if it is new, its generation raised."""
+    """The number of a scope, made if it is new, its generation raised. Raises NotFound where its project is missing."""
+    project = placement.project_id
+    if project and not connection.execute("SELECT 1 FROM projects WHERE id = ?", (project,)).fetchone():
+        raise no_project(project)
     (number,) = connection.execute(
         """
         INSERT INTO scopes (key, user, project, generation) VALUES (?, ?, ?, 1)
         ON CONFLICT (key) DO UPDATE SET generation = generation + 1 RETURNING number
         """,
-        (placement.scope_key, placement.user, placement.project_id),
+        (placement.scope_key, placement.user, project),
     ).fetchone()
     return number
 
@@ -93,9 +105,11 @@ def add_passages(connection: Connection, scope: int, number: int, passages: Pass
 
 
 def space_number(connection: Connection, space: str) -> int:
-    """The number of a space that was registered."""
-    (number,) = connection.execute("SELECT number FROM spaces WHERE id = ?", (space,)).fetchone()
-    return number
+    """The number of a space. Raises ConfigurationError where it was not registered."""
+    row = connection.execute("SELECT number FROM spaces WHERE id = ?", (space,)).fetchone()
+    if row is None:
+        raise ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
+    return row["number"]
 
 
 def register_space(connection: Connection, space: Space, probes: Vectors) -> Vectors:
@@ -125,12 +139,9 @@ def register_space(connection: Connection, space: Space, probes: Vectors) -> Vec
 def unembedded(connection: Connection, space: str, *, limit: int) -> Sequence[Unembedded]:
     """Live memories whose passages in ``space`` are not complete."""
     rows = connection.execute(
-        """
+        f"""
         SELECT number, id, version, content FROM memories WHERE number IN (
-            SELECT number FROM memories AS live WHERE deleted = 0 AND NOT EXISTS (
-                SELECT 1 FROM embedded
-                WHERE memory = live.number AND space = (SELECT number FROM spaces WHERE id = ?)
-            ) LIMIT ?
+            SELECT number FROM memories AS live WHERE {_UNEMBEDDED} LIMIT ?
         )
         """,
         (space, limit),
@@ -139,6 +150,12 @@ def unembedded(connection: Connection, space: str, *, limit: int) -> Sequence[Un
         Unembedded(row["id"], row["version"], row["content"], passages_of(connection, row["number"], space)[0])
         for row in rows
     ]
+
+
+def pending(connection: Connection, space: str) -> int:
+    """How many ``unembedded`` would find."""
+    counted = connection.execute(f"SELECT count(*) FROM memories AS live WHERE {_UNEMBEDDED}", (space,))
+    return counted.fetchone()[0]
 
 
 def _terms(connection: Connection, number: int) -> dict[str, int]:

@@ -134,6 +134,8 @@ def append(connection: Connection, append: ExchangeAppend) -> Appended:
 
 def raise_last_seen(connection: Connection, agent: Agent, revision: int) -> int:
     """Raise the last seen revision to at least ``revision``; what it is now."""
+    if revision:
+        _make(connection, agent)
     connection.execute(
         """
         UPDATE envelopes SET last_seen = :revision

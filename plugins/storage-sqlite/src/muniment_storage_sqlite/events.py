@@ -11,18 +11,18 @@ from typing import Final
 from muniment import acknowledgement
 from muniment.agent_models import AckOutcome
 from muniment.digests import choose
-from muniment.errors import NotFound
 from muniment.models import Agent
 from muniment.ports import Claim, Claimed, ClaimedEvent, LostEvent, NewEvent, Position
+from muniment.ports.refusals import no_delivery
 from muniment_storage_sqlite.audiences import listed
 from muniment_storage_sqlite.envelopes import exchanges_of, key, numbers, raise_last_seen
 from muniment_storage_sqlite.times import length, moment, now, stored
 from muniment_storage_sqlite.trail import as_json, claim_key
 
-_CLAIMABLE: Final = """
+_WAITS: Final = "(token IS NULL OR (lease_until <= :now AND attempts < :attempts_max))"
+_CLAIMABLE: Final = f"""
     SELECT number, id, attempts, payload FROM events
-    WHERE agent = :agent AND instance = :instance AND NOT acked
-        AND (token IS NULL OR (lease_until <= :now AND attempts < :attempts_max))
+    WHERE agent = :agent AND instance = :instance AND NOT acked AND {_WAITS}
     ORDER BY number LIMIT :limit
 """
 _DEAD: Final = """
@@ -129,7 +129,16 @@ def requeue(connection: Connection, agent: Agent, event_ids: Sequence[str], *, a
         """,
         {**key(agent), "attempts_max": attempts_max, "now": now(), "ids": listed(event_ids)},
     )
-    return [id_ for (id_,) in rows.fetchall()]
+    revived = {id_ for (id_,) in rows.fetchall()}
+    return [event_id for event_id in event_ids if event_id in revived]
+
+
+def waiting(connection: Connection, *, attempts_max: int) -> int:
+    """How many events of all agents a claim would get."""
+    counted = connection.execute(
+        f"SELECT count(*) FROM events WHERE NOT acked AND {_WAITS}", {"now": now(), "attempts_max": attempts_max}
+    )
+    return counted.fetchone()[0]
 
 
 def _claimable(connection: Connection, claim: Claim, at: int) -> list[Row]:
@@ -152,5 +161,5 @@ def _event(connection: Connection, agent: Agent, event_id: str) -> Row:
         {**key(agent), "id": event_id},
     ).fetchone()
     if row is None:
-        raise NotFound(f"There is no event {event_id} that was delivered to this agent; claim it first.")
+        raise no_delivery(event_id)
     return row

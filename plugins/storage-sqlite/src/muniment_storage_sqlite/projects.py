@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from sqlite3 import Connection, Row
 
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import VersionConflict
 from muniment.models import Share
 from muniment.ports import Applied, Audience, NewProject, Position, ProjectFacts, ShareChange
+from muniment.ports.refusals import no_project
 from muniment_storage_sqlite.audiences import GRANTS, READABLE, parameters
 from muniment_storage_sqlite.times import moment, now, stored
 from muniment_storage_sqlite.trail import store_entry
@@ -68,7 +69,7 @@ def change_share(connection: Connection, change: ShareChange) -> Applied:
     """Grant, or take a grant away, and raise the project's version. Raises NotFound, VersionConflict."""
     row = connection.execute("SELECT * FROM projects WHERE id = ?", (change.project_id,)).fetchone()
     if row is None:
-        raise NotFound(f"There is no project {change.project_id}; list what there is.")
+        raise no_project(change.project_id)
     if row["version"] != change.expected_version:
         raise VersionConflict(row["version"])
     at = max(now(), row["updated_at"])

@@ -11,6 +11,7 @@ generation is what there is at that generation, in every process.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -124,6 +125,17 @@ STEPS: Final[tuple[Step, ...]] = (
         CREATE INDEX events_open ON events (agent, instance, number) WHERE NOT acked;
         """,
     ),
+    Step(
+        "2: API tokens",
+        """
+        CREATE TABLE api_tokens (
+            id TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE, user TEXT NOT NULL, teams TEXT NOT NULL,
+            scopes TEXT NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER, last_used_at INTEGER,
+            revoked_at INTEGER
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX api_tokens_in_order ON api_tokens (created_at DESC, id);
+        """,
+    ),
 )
 
 
@@ -161,6 +173,13 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> tuple[str, .
         connection.execute(f"PRAGMA user_version = {len(STEPS)}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
     return tuple(step.name for step in missing)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End the transaction that failed, where SQLite has not; what it failed with is what counts."""
+    if connection.in_transaction:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")

@@ -1,7 +1,6 @@
 """A search: every readable memory is scored by all rankers, from one snapshot; ``muniment.ranking`` makes the order.
 
-Cosines are estimated in float32 for all passages at once, and computed in float64, row by row, for those of the
-candidates, so that equal vectors tie wherever they stand.
+Cosines are estimated for all passages at once, and computed exactly for those of the candidates.
 """
 
 from __future__ import annotations
@@ -9,21 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ports import Audience, Found, SearchQuery, Selector
-from muniment.ranking import Postings, scores_of_all
+from muniment.ranking import PassageMatrix, Postings, Scores, margin, scores_of_all
 from muniment_storage_sqlite.audiences import listed
-from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, Vectors, fetch
+from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, fetch
 from muniment_storage_sqlite.memories import HAS_ALL_TAGS, records, scopes_of
-
-BLUR: Final = 1e-4
-"""More than an estimated cosine can be away from the exact one."""
-
-Cosines = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +33,8 @@ class _Part:
 
     def places(self, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """The places of the live memories among ``numbers``, and which of them these are."""
-        known = self.memories.numbers
-        at = np.searchsorted(known, numbers)
-        live = at < len(known)
-        live[live] = known[at[live]] == numbers[live]
-        return self.start + at[live], live
+        places, live = self.memories.places(numbers)
+        return self.start + places, live
 
 
 def search(
@@ -61,9 +51,10 @@ def search(
         return []
     numbers = np.concatenate([part.memories.numbers for part in parts])
     meaning = np.full(total, -np.inf)
-    vectors = _vectors(connection, blocks, parts, generations, query)
-    for part, of_part in vectors:
-        _estimate(meaning, part, of_part, query)
+    passages = _passages(connection, blocks, parts, query)
+    for part, of_part in passages:
+        assert query.vector is not None
+        meaning[part.start : part.end] = of_part.estimates(query.vector)
     scores = scores_of_all(
         query.terms,
         lengths=np.concatenate([part.memories.lengths for part in parts]),
@@ -72,52 +63,36 @@ def search(
         meaning=meaning,
         selected=_selected(connection, parts, total, audience, selector),
     )
-    candidates = np.array(scores.candidates(blur=BLUR), dtype=np.int64)
-    for part, of_part in vectors:
-        _measure(scores.meaning, candidates, part, of_part, query)
+    candidates = _measured(scores, passages, query)
     places = _by_id(connection, numbers, candidates)
     ranked = scores.fuse(places, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit)
     found = records(connection, [int(numbers[places[one.id]]) for one in ranked])
     return [Found(memory, one) for memory, one in zip(found, ranked, strict=True)]
 
 
-def _vectors(
-    connection: Connection, blocks: Blocks, parts: Sequence[_Part], generations: dict[int, int], query: SearchQuery
-) -> Sequence[tuple[_Part, Vectors]]:
-    """The vectors of each part that has any in the query's space."""
+def _passages(
+    connection: Connection, blocks: Blocks, parts: Sequence[_Part], query: SearchQuery
+) -> Sequence[tuple[_Part, PassageMatrix]]:
+    """The passages of each part in the query's space; none where it is not compared by meaning."""
     row = connection.execute("SELECT number, dimensions FROM spaces WHERE id = ?", (query.space,)).fetchone()
     if row is None or query.vector is None:
         return []
     number, dimensions = row
-    all_parts = (
-        (part, blocks.vectors(connection, part.scope, generations[part.scope], number, dimensions)) for part in parts
-    )
-    return [(part, vectors) for part, vectors in all_parts if len(vectors.passages)]
+    return [
+        (part, blocks.vectors(connection, part.scope, part.memories, number, dimensions).passages) for part in parts
+    ]
 
 
-def _estimate(meaning: Cosines, part: _Part, vectors: Vectors, query: SearchQuery) -> None:
-    """The cosine of each memory's best passage, within ``BLUR``."""
-    assert query.vector is not None
-    wanted = np.asarray(query.vector, dtype=np.float32)
-    lengths = vectors.norms * np.linalg.norm(wanted)
-    cosines = np.divide(vectors.matrix @ wanted, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    first = np.flatnonzero(np.diff(vectors.memories, prepend=-1))
-    places, live = part.places(vectors.memories[first])
-    meaning[places] = np.maximum.reduceat(cosines, first)[live]
-
-
-def _measure(meaning: Cosines, candidates: Numbers, part: _Part, vectors: Vectors, query: SearchQuery) -> None:
-    """The exact cosines of the candidates that have a score by meaning."""
-    here = candidates[(candidates >= part.start) & (candidates < part.end)]
-    here = here[meaning[here] > -np.inf]
-    rows = np.flatnonzero(np.isin(vectors.memories, part.memories.numbers[here - part.start]))
-    wanted = np.asarray(query.vector, dtype=np.float64)
-    passages = vectors.matrix[rows].astype(np.float64)
-    lengths = np.sqrt((passages * passages).sum(axis=1) * (wanted * wanted).sum())
-    cosines = np.divide((passages * wanted).sum(axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    places, _ = part.places(vectors.memories[rows])
-    meaning[here] = -np.inf
-    np.maximum.at(meaning, places, cosines)
+def _measured(scores: Scores, passages: Sequence[tuple[_Part, PassageMatrix]], query: SearchQuery) -> Numbers:
+    """The places of the candidates, whose scores by meaning are exact then."""
+    blur = 0.0 if query.vector is None else margin(len(query.vector))
+    candidates = np.array(scores.candidates(blur=blur, wanted=query.offset + query.limit), dtype=np.int64)
+    for part, of_part in passages:
+        assert query.vector is not None
+        here = candidates[(candidates >= part.start) & (candidates < part.end)]
+        compared = here[scores.meaning[here] > -np.inf]
+        scores.meaning[compared] = of_part.exact(query.vector, compared - part.start)
+    return candidates
 
 
 def _postings(connection: Connection, parts: Sequence[_Part], query: SearchQuery) -> dict[str, Postings]:

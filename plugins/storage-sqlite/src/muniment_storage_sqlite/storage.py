@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from pydantic import Field
+
+from muniment import plugin_options
 from muniment.agent_models import AckOutcome, SectionName
-from muniment.errors import ConfigurationError
 from muniment.lexical import Terms
 from muniment.models import Agent, AuditRecord, MemoryRecord
+from muniment.plugin_options import PluginOptions
 from muniment.ports import (
     Appended,
     Applied,
     Audience,
     AuditDraft,
+    Backlog,
     Claim,
     Claimed,
     EnvelopeFacts,
@@ -26,6 +30,7 @@ from muniment.ports import (
     Mutation,
     NewEvent,
     NewProject,
+    NewToken,
     Outdated,
     Passages,
     PluginContext,
@@ -37,10 +42,11 @@ from muniment.ports import (
     ShareChange,
     Space,
     StoredReceipt,
+    StoredToken,
     Unembedded,
     Vectors,
 )
-from muniment_storage_sqlite import DESCRIPTOR, entries, envelopes, events, memories, projects, trail, writing
+from muniment_storage_sqlite import DESCRIPTOR, entries, envelopes, events, memories, projects, tokens, trail, writing
 from muniment_storage_sqlite.blocks import Blocks
 from muniment_storage_sqlite.database import Database
 from muniment_storage_sqlite.place import locate
@@ -173,14 +179,41 @@ class SqliteStorage:
     async def requeue(self, agent: Agent, event_ids: Sequence[str], *, attempts_max: int) -> Sequence[str]:
         return await self._database.write(lambda on: events.requeue(on, agent, event_ids, attempts_max=attempts_max))
 
+    # ------------------------------------------------------------ API tokens
+
+    async def add_token(self, token: NewToken) -> StoredToken:
+        return await self._database.write(lambda on: tokens.add(on, token))
+
+    async def find_token(self, digest: str) -> StoredToken | None:
+        return await self._database.read(lambda on: tokens.find(on, digest))
+
+    async def list_tokens(self, *, after: Position | None, limit: int) -> Sequence[StoredToken]:
+        return await self._database.read(lambda on: tokens.list_them(on, after=after, limit=limit))
+
+    async def revoke_token(self, token_id: str) -> StoredToken | None:
+        return await self._database.write(lambda on: tokens.revoke(on, token_id))
+
+    async def touch_token(self, token_id: str) -> None:
+        await self._database.write(lambda on: tokens.touch(on, token_id))
+
+    # ------------------------------------------------------------ what waits
+
+    async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
+        return await self._database.read(
+            lambda on: Backlog(
+                events_waiting=events.waiting(on, attempts_max=attempts_max),
+                embeddings_pending=0 if space is None else entries.pending(on, space),
+            )
+        )
+
+
+class Options(PluginOptions):
+    """The plugin's options: ``busy_timeout`` in seconds, for another process's write to end."""
+
+    busy_timeout: float = Field(default=BUSY_TIMEOUT, gt=0, le=600)
+
 
 def create(context: PluginContext) -> SqliteStorage:
     """The storage at ``sqlite:`` (a file in the data directory) or ``sqlite:PATH``. Raises ConfigurationError."""
-    table = f"[plugins.{DESCRIPTOR.name}]"
-    unknown = sorted(context.options.keys() - {"busy_timeout"})
-    if unknown:
-        raise ConfigurationError(f"{table} has no option {unknown[0]}; it has busy_timeout alone.")
-    wait = context.options.get("busy_timeout", BUSY_TIMEOUT)
-    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 < wait <= 600:
-        raise ConfigurationError(f"busy_timeout of {table} is {wait!r}; give seconds, above 0 and at most 600.")
-    return SqliteStorage(Database(locate(context.spec, context.data_dir), context.data_dir, float(wait)))
+    options = plugin_options.parse(Options, DESCRIPTOR.name, context.options)
+    return SqliteStorage(Database(locate(context.spec, context.data_dir), context.data_dir, options.busy_timeout))

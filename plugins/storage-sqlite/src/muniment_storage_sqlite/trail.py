@@ -63,10 +63,10 @@ def history(
 
 
 def claim_key(connection: Connection, claim: ReceiptClaim | None, at: int) -> None:
-    """Take an idempotency key for the write that is going on, and drop those that are too old. Raises ReceiptTaken."""
+    """Take an idempotency key for the write of ``at``, and drop those that are too old. Raises ReceiptTaken."""
     if claim is None:
         return
-    connection.execute("DELETE FROM receipts WHERE at < ?", (at - length(limits.IDEMPOTENCY_KEPT),))
+    connection.execute("DELETE FROM receipts WHERE at < ?", (now() - length(limits.IDEMPOTENCY_KEPT),))
     taken = connection.execute(
         """
         INSERT INTO receipts (principal, key, body_hash, subject, receipt, at) VALUES (?, ?, ?, ?, ?, ?)

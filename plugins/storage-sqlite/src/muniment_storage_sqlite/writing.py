@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from sqlite3 import Connection, Row
 
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import VersionConflict
 from muniment.lexical import Terms
 from muniment.ports import Applied, Create, Mutation, Passages, Remove, Restore, Revise
+from muniment.ports.refusals import no_memory
 from muniment_storage_sqlite import entries
 from muniment_storage_sqlite.times import moment, now
 from muniment_storage_sqlite.trail import as_json, claim_key, store_entry
 
 
 def apply(connection: Connection, mutation: Mutation) -> Applied:
-    """Apply one mutation. Raises ReceiptTaken before anything else, then NotFound, then VersionConflict."""
-    at = now()
+    """Apply one mutation. Raises ReceiptTaken before anything else, then NotFound, then VersionConflict.
+
+    All that it stores has one time, which is never before the memory's last.
+    """
+    row = connection.execute(
+        "SELECT number, scope, deleted, version, created_at, updated_at FROM memories WHERE id = ?",
+        (mutation.memory_id,),
+    ).fetchone()
+    at = max(now(), row["updated_at"] if row else 0)
     claim_key(connection, mutation.claim, at)
     if isinstance(mutation, Create):
         applied = _create(connection, mutation, at)
     else:
         assert isinstance(mutation, Revise | Remove | Restore)
-        applied = _change(connection, mutation, at)
+        applied = _change(connection, mutation, _expected(row, mutation), at)
     store_entry(connection, mutation.audit, at)
     return applied
 
@@ -73,9 +81,7 @@ def _create(connection: Connection, mutation: Create, at: int) -> Applied:
     return Applied(1, moment(at), moment(at))
 
 
-def _change(connection: Connection, mutation: Revise | Remove | Restore, at: int) -> Applied:
-    row = _at_version(connection, mutation)
-    at = max(at, row["updated_at"])
+def _change(connection: Connection, mutation: Revise | Remove | Restore, row: Row, at: int) -> Applied:
     number, scope = row["number"], row["scope"]
     revision = mutation if isinstance(mutation, Revise) else None
     index = None if isinstance(mutation, Remove) else mutation.index
@@ -112,13 +118,10 @@ def _change(connection: Connection, mutation: Revise | Remove | Restore, at: int
     return Applied(row["version"] + 1, moment(row["created_at"]), moment(at))
 
 
-def _at_version(connection: Connection, mutation: Revise | Remove | Restore) -> Row:
-    row = connection.execute(
-        "SELECT number, scope, deleted, version, created_at, updated_at FROM memories WHERE id = ?",
-        (mutation.memory_id,),
-    ).fetchone()
+def _expected(row: Row | None, mutation: Revise | Remove | Restore) -> Row:
+    """The memory's row, which is as the mutation needs it. Raises NotFound, VersionConflict."""
     if row is None or bool(row["deleted"]) is not isinstance(mutation, Restore):
-        raise NotFound(f"There is no memory {mutation.memory_id} in the state that this needs; read it again.")
+        raise no_memory(mutation.memory_id, deleted=isinstance(mutation, Restore))
     if row["version"] != mutation.expected_version:
         raise VersionConflict(row["version"])
     return row

@@ -1,0 +1,42 @@
+"""The races of agent memory between two processes: the first client is in one of its own, the other one in this."""
+
+from __future__ import annotations
+
+import pytest
+
+from muniment.conformance import agent_races
+from muniment.conformance.agent_load import Load, settled
+from muniment.conformance.agent_process import Process
+from muniment.conformance.agent_races import RACES, Race, Rivals
+from muniment_storage_sqlite.conformance import FileSubject
+
+
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
+async def test_two_clients(race: Race, rivals: Rivals) -> None:
+    """They keep the rule that the race states."""
+    await race(rivals)
+
+
+async def test_200_writers_of_two_processes_lose_nothing(
+    rivals: Rivals, process: Process, another_process: Process
+) -> None:
+    """200 appends at once to one agent: 200 revisions without a gap, and exactly the last 50 entries."""
+    await agent_races.appends_of_processes(rivals, process, another_process)
+
+
+async def test_a_process_killed_between_claim_and_acknowledgement(rivals: Rivals, process: Process) -> None:
+    """Its event is offered again when the lease is over, with one more attempt; its token is stale."""
+    await agent_races.killed_before_acknowledging(rivals, process)
+
+
+async def test_a_client_killed_under_load_loses_and_doubles_nothing(subject: FileSubject, rivals: Rivals) -> None:
+    """What was answered is there: revisions without a gap in both envelopes, each event acknowledged at most once, all
+    of them in the end, and every exchange at or below last seen was carried by an acknowledged delivery."""
+    load = Load(rivals.storage)
+
+    async def kill() -> None:
+        load.storage = rivals.other
+        await subject.apart.kill()
+
+    await load.run(kill)
+    settled(await rivals.probe(), load)
