@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AsyncExitStack
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,16 +19,13 @@ import numpy as np
 import psycopg
 import pytest
 
-from muniment import access, lexical, limits
-from muniment.agent_models import ExchangeKind
+from muniment import access, lexical
+from muniment.conformance.agent_process import Process, start
+from muniment.conformance.agent_races import Rivals
 from muniment.errors import MunimentError
-from muniment.models import Agent
 from muniment.ports import (
     AuditDraft,
-    Claim,
     Create,
-    ExchangeAppend,
-    ExchangeDraft,
     Index,
     Passages,
     PassageVector,
@@ -41,10 +35,12 @@ from muniment.ports import (
     Revise,
     Space,
 )
+from muniment_storage_postgres import agent_probe
 from muniment_storage_postgres.embedded import server as embedded
 from muniment_storage_postgres.storage import PostgresStorage, create
 
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
+AGENT_PROCESS = Path(__file__).with_name("agent_process.py")
 
 
 class Writer:
@@ -174,61 +170,28 @@ async def raw(schema: str, url: str) -> AsyncGenerator[psycopg.AsyncConnection[A
         yield connection
 
 
-class AgentCalls:
-    """What the tests of agent memory do again and again."""
-
-    ann = Agent(name="ann", instance="1")
-    bob = Agent(name="bob", instance="1")
-    hour = timedelta(hours=1)
-
-    def append(self, *agents: Agent, key: str, kept: int = limits.EXCHANGES_KEPT) -> ExchangeAppend:
-        """An exchange for these recipients."""
-        kind = ExchangeKind.DM_CONCLUSION
-        drafts = (ExchangeDraft(agent, kind, "pod", "label", (), "takeaway", 100) for agent in agents)
-        return ExchangeAppend(tuple(drafts), key, kept)
-
-    async def take(self, storage: PostgresStorage, agent: Agent, *tokens: str) -> list[str]:
-        """The events that a claim got."""
-        claimed = await storage.claim(Claim(agent, tokens, self.hour, limits.ATTEMPTS_MAX))
-        return [event.id for event in claimed.events]
-
-    async def lapse(self, raw: psycopg.AsyncConnection[Any], seconds: float = 3600) -> None:
-        """Move the end of every lease back."""
-        await raw.execute("UPDATE event SET lease_until = lease_until - %s * interval '1 second'", (seconds,))
-
-    async def tell(self, process: Process, order: str) -> list[str]:
-        """What a process of ``agent_process.py`` answers to an order."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(order.encode() + b"\n")
-        return (await process.stdout.readline()).decode().split()
+@pytest.fixture
+async def rivals(
+    storage: PostgresStorage, clients: Clients, raw: psycopg.AsyncConnection[Any]
+) -> AsyncGenerator[Rivals]:
+    """The storage and another client on the same data."""
+    other = clients()
+    await other.open()
+    yield Rivals(storage, other, partial(agent_probe.stored, raw), partial(agent_probe.age, raw))
+    await other.close()
 
 
 @pytest.fixture
-def calls() -> AgentCalls:
-    """What the tests of agent memory do again and again."""
-    return AgentCalls()
+async def process(url: str, schema: str) -> AsyncGenerator[Process]:
+    """A process with another client on the same data."""
+    async with start(AGENT_PROCESS, url, schema) as started:
+        yield started
 
 
 @pytest.fixture
-async def processes(url: str, schema: str) -> AsyncGenerator[Callable[[], Any]]:
-    """Starts processes of ``agent_process.py`` with an open storage, which are killed in the end if they still run."""
-    script = Path(__file__).with_name("agent_process.py")
-    async with AsyncExitStack() as stack:
-
-        async def started() -> Process:
-            process = await asyncio.create_subprocess_exec(sys.executable, script, url, schema, stdin=PIPE, stdout=PIPE)
-
-            async def ended() -> None:
-                if process.returncode is None:
-                    process.kill()
-                await process.communicate()
-
-            stack.push_async_callback(ended)
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"open\n"
-            return process
-
+async def another_process(url: str, schema: str) -> AsyncGenerator[Process]:
+    """One more."""
+    async with start(AGENT_PROCESS, url, schema) as started:
         yield started
 
 

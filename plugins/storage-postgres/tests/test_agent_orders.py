@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muniment.conformance.agent_orders import Orders
-from muniment_storage_postgres.storage import PostgresStorage
+from muniment.conformance.agent_races import Rivals
 
 
-async def test_answers_are_the_references(storage: PostgresStorage, raw: Any) -> None:
+async def test_answers_are_the_references(rivals: Rivals) -> None:
     """700 random orders, one after the other: the same answers, refusals, digests and values."""
-
-    async def age(seconds: float) -> None:
-        await raw.execute("UPDATE event SET lease_until = lease_until - %s * interval '1 second'", (seconds,))
-
-    await Orders(storage, age, seed=11).run(700)
+    await Orders(rivals.storage, rivals.age, seed=11).run(700)

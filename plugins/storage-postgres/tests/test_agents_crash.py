@@ -1,147 +1,34 @@
-"""A client or the server killed with -9: nothing is lost or doubled, and nothing is seen that was not carried."""
+"""The server killed with -9: nothing is lost or doubled, and nothing is seen that was not carried."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
-from muniment.agent_models import AckOutcome
-from muniment.errors import StorageUnavailable
-from muniment.ports import Claim, NewEvent, PluginContext
-from muniment_storage_postgres.storage import PostgresStorage, create
-
-WRITERS = 4
-ROUNDS = 80
-LEASE = 1.0
-KEPT = 100_000
-"""So that the cap takes nothing, and what is seen must have been carried."""
+from muniment.conformance.agent_load import Load, settled
+from muniment.ports import PluginContext
+from muniment_storage_postgres import agent_probe
+from muniment_storage_postgres.storage import create
 
 
-async def test_a_client_killed_between_claim_and_acknowledgement(
-    storage: PostgresStorage, raw: Any, calls: Any, processes: Any
-) -> None:
-    """Its event is offered again when the lease is over, with one more attempt; its token is stale."""
-    await storage.enqueue(NewEvent("e1", calls.ann, {}))
-    await storage.append_exchange(calls.append(calls.ann, key="k"))
-    process = await processes()
-    assert await calls.tell(process, "claim ann lost") == ["e1"]
-    process.kill()
-    await process.wait()
-    assert await calls.take(storage, calls.ann, "early") == []
-    await calls.lapse(raw)
-    claimed = await storage.claim(Claim(calls.ann, ["again"], calls.hour, 5))
-    assert [(event.id, event.attempts) for event in claimed.events] == [("e1", 2)]
-    assert [entry.revision for entry in claimed.digest.entries] == [1]
-    assert await storage.ack(calls.ann, "e1", "lost") is AckOutcome.STALE_RECEIPT
-    assert (await storage.load_envelope(calls.ann)).last_seen_revision == 0
-    assert await storage.ack(calls.ann, "e1", "again") is AckOutcome.ACKNOWLEDGED
-    assert (await storage.load_envelope(calls.ann)).last_seen_revision == 1
-
-
-class Load:
-    """Appends, events, claims and acknowledgements of two agents, with what each of them was told."""
-
-    def __init__(self, storage: PostgresStorage, calls: Any) -> None:
-        self.storage = storage
-        self.calls = calls
-        self.appended: list[int] = []
-        self.enqueued: set[str] = set()
-        self.carried: dict[str, set[int]] = {}
-        self.acknowledged: list[str] = []
-        self.refused = 0
-        self.writing = WRITERS
-        self.due = asyncio.Event()
-
-    async def write(self, writer: int) -> None:
-        """Exchanges of both agents, and events for one of them."""
-        for turn in range(ROUNDS):
-            key = f"{writer}-{turn}"
-            try:
-                done = await self.storage.append_exchange(
-                    self.calls.append(self.calls.ann, self.calls.bob, key=key, kept=KEPT)
-                )
-                assert done.revisions[0] == done.revisions[1]
-                self.appended.append(done.revisions[0] or 0)
-                await self.storage.enqueue(NewEvent(key, self.calls.ann, {}))
-                self.enqueued.add(key)
-            except StorageUnavailable:
-                self.refused += 1
-        self.writing -= 1
-
-    async def work(self, worker: int, lease: timedelta) -> None:
-        """Claim and acknowledge until everything is written; the kill is due when a quarter of it is."""
-        turn = 0
-        while self.writing:
-            turn += 1
-            try:
-                await self.take_one(f"{worker}-{turn}", lease)
-            except StorageUnavailable:
-                self.refused += 1
-            if len(self.appended) > ROUNDS and len(self.acknowledged) > ROUNDS // 8:
-                self.due.set()
-        self.due.set()
-
-    async def take_one(self, token: str, lease: timedelta) -> bool:
-        """Claim and acknowledge one event; whether there was one."""
-        claimed = await self.storage.claim(Claim(self.calls.ann, [token], lease, 1_000))
-        for event in claimed.events:
-            self.carried[event.token] = {entry.revision for entry in claimed.digest.entries}
-            if await self.storage.ack(self.calls.ann, event.id, event.token) is AckOutcome.ACKNOWLEDGED:
-                self.acknowledged.append(event.id)
-        return bool(claimed.events)
-
-
-async def test_a_server_killed_under_load_loses_and_doubles_nothing(fresh_dir: Path, calls: Any) -> None:
+async def test_a_server_killed_under_load_loses_and_doubles_nothing(fresh_dir: Path) -> None:
     """What was answered is there: revisions without a gap in both envelopes, each event acknowledged at most once, all
     of them in the end, and every exchange at or below last seen was carried by an acknowledged delivery."""
     storage = create(PluginContext("embedded:", fresh_dir, {"partitions": 2}))
     await storage.open()
-    load = Load(storage, calls)
+    load = Load(storage)
 
     async def kill() -> None:
-        await load.due.wait()
         os.kill(int((fresh_dir / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 
     try:
-        workers = (load.work(worker, timedelta(seconds=LEASE)) for worker in range(4))
-        await asyncio.gather(kill(), *(load.write(writer) for writer in range(WRITERS)), *workers)
-        assert load.refused, "the kill came too late to interrupt anything"
-        await asyncio.sleep(LEASE + 0.1)
-        last = 0
-        while await load.take_one(f"last-{last}", calls.hour):
-            last += 1
+        await load.run(kill)
         url = f"postgresql://postgres@/postgres?host={fresh_dir / 'postgres'}"
         async with await psycopg.AsyncConnection.connect(url) as connection:
             await connection.execute(b"SET search_path = muniment, public")
-            await settled(connection, load)
+            settled(await agent_probe.stored(connection), load)
     finally:
         await storage.close()
-
-
-async def settled(connection: Any, load: Load) -> None:
-    """Compare the rows with what the callers were told."""
-
-    async def rows(statement: str) -> list[Any]:
-        return await (await connection.execute(statement.encode())).fetchall()
-
-    for name in ("ann", "bob"):
-        ((revision, last_seen),) = await rows(f"SELECT revision, last_seen FROM envelope WHERE agent_name = '{name}'")
-        revisions = [row[0] for row in await rows(f"SELECT revision FROM exchange WHERE agent_name = '{name}'")]
-        assert sorted(revisions) == list(range(1, revision + 1))
-        assert set(load.appended) <= set(revisions)
-        assert len(set(load.appended)) == len(load.appended)
-    events = {event: (acked, token) for event, acked, token in await rows("SELECT id, acked, token FROM event")}
-    assert load.enqueued <= events.keys()
-    assert len(set(load.acknowledged)) == len(load.acknowledged)
-    assert all(acked for acked, _ in events.values())
-    assert set(load.acknowledged) <= events.keys()
-    ((last_seen,),) = await rows("SELECT last_seen FROM envelope WHERE agent_name = 'ann'")
-    seen: set[int] = set[int]().union(*(load.carried[token] for _, token in events.values()))
-    assert set(range(1, last_seen + 1)) <= seen
-    assert last_seen > 0

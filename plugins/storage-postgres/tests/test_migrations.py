@@ -103,3 +103,18 @@ async def test_a_schema_of_a_newer_release_is_refused(url: str, clients: Clients
         await clients().open()
     with pytest.raises(ConfigurationError, match="upgrade muniment-storage-postgres"):
         await clients().migrate()
+
+
+async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(url: str, clients: Clients) -> None:
+    """One without API tokens gets their table, by the one step that it has not had."""
+    storage = clients()
+    await storage.open()
+    schema = (await storage.describe())["schema"].split()[0]
+    await storage.close()
+    with psycopg.connect(url) as connection:
+        connection.execute(f"DROP TABLE {schema}.api_token".encode())
+        connection.execute(f"UPDATE {schema}.{VERSION_TABLE} SET version_num = '0002'".encode())
+    assert await storage.migrate() == ("0003 api tokens",)
+    await storage.open()
+    assert await storage.list_tokens(after=None, limit=1) == []
+    await storage.close()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import psycopg
 import pytest
 
 from muniment import access, lexical, ranking
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import NotFound, StorageUnavailable, VersionConflict
 from muniment.models import Access, Share
 from muniment.ports import (
     Audience,
@@ -19,6 +20,7 @@ from muniment.ports import (
     Passages,
     PassageVector,
     Placement,
+    PluginContext,
     ReceiptClaim,
     ReceiptTaken,
     Remove,
@@ -27,7 +29,8 @@ from muniment.ports import (
     ShareChange,
     Space,
 )
-from muniment_storage_postgres.storage import PostgresStorage
+from muniment_storage_postgres import search
+from muniment_storage_postgres.storage import PostgresStorage, create
 
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
 ANN = Audience("ann")
@@ -177,3 +180,52 @@ async def test_many_callers_at_once_wait_their_turn(storage: PostgresStorage, wr
     await storage.apply(writer.create("m1"))
     answers = await asyncio.gather(*(storage.load(ANN, "m1") for _ in range(3000)))
     assert all(answers)
+
+
+async def test_whoever_waits_in_line_is_refused_once_the_storage_is_closed(url: str, tmp_path: Path) -> None:
+    """What runs is finished; nothing begins after ``close``."""
+    storage = create(PluginContext(url, tmp_path, {"schema": "closed_in_line", "pool_size": 1}))
+    await storage.open()
+    running = asyncio.create_task(storage._database.read(_asleep))  # pyright: ignore[reportPrivateUsage]
+    await asyncio.sleep(0.1)
+    waiting = [asyncio.create_task(storage.load(ANN, "m1")) for _ in range(3)]
+    await asyncio.sleep(0)
+    await storage.close()
+    await running
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(one) for one in ended] == [StorageUnavailable] * 3
+
+
+async def _asleep(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute("SELECT pg_sleep(0.5)")
+
+
+async def test_engines_that_open_one_storage_at_once_share_its_connections(url: str, tmp_path: Path) -> None:
+    """One of them connects, and one ``close`` leaves nothing."""
+    storage = create(PluginContext(url, tmp_path, {"schema": "opened_at_once"}))
+    before = len(asyncio.all_tasks())
+    await asyncio.gather(*(storage.open() for _ in range(3)))
+    await storage.close()
+    await asyncio.sleep(0.05)
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_ids_that_are_forgotten_meanwhile_are_still_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that waits for one id keeps those that it knew, although another search makes room."""
+    other_is_done = asyncio.Event()
+
+    async def rows(connection: Any, statement: str, parameters: Any) -> list[tuple[int, str]]:
+        numbers = [int(number) for number in parameters["numbers"].strip("{}").split(",")]
+        if numbers == [3]:
+            await other_is_done.wait()
+        return [(number, f"m{number}") for number in numbers]
+
+    monkeypatch.setattr(search, "rows", rows)
+    monkeypatch.setattr(search, "_KNOWN_NAMES", 3)
+    names, connection = search.Names(), cast(Any, None)
+    assert await names.of(connection, [1]) == ["m1"]
+    waiting = asyncio.create_task(names.of(connection, [1, 3]))
+    await asyncio.sleep(0)
+    assert await names.of(connection, [4, 5, 6]) == ["m4", "m5", "m6"]
+    other_is_done.set()
+    assert await waiting == ["m1", "m3"]

@@ -13,7 +13,7 @@ from psycopg.errors import UniqueViolation
 
 from muniment import acknowledgement
 from muniment.agent_models import AckOutcome, SectionName
-from muniment.errors import Internal, NotFound, StorageUnavailable, VersionConflict
+from muniment.errors import Internal, VersionConflict
 from muniment.models import Agent
 from muniment.ports import (
     Appended,
@@ -27,6 +27,7 @@ from muniment.ports import (
     ReceiptTaken,
     SectionsWrite,
 )
+from muniment.ports.refusals import envelope_kept_changing, no_delivery
 from muniment_storage_postgres import agent_records, records
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.records import Parameters, Row
@@ -75,7 +76,7 @@ class PostgresAgents:
                     return at
             if current is not None:
                 raise VersionConflict(current)
-        raise _restless(write.agent)
+        raise envelope_kept_changing(write.agent)
 
     async def append_exchange(self, append: ExchangeAppend) -> Appended:
         """To every recipient or to none."""
@@ -95,7 +96,7 @@ class PostgresAgents:
                 await self._database.change("trim_exchanges", parameters)
             _, deduped, at, _ = rows[0]
             return Appended(tuple(revision for revision, *_ in rows), deduped, at)
-        raise _restless(append.entries[0].agent)
+        raise envelope_kept_changing(append.entries[0].agent)
 
     async def raise_last_seen(self, agent: Agent, revision: int) -> int:
         """By max."""
@@ -172,7 +173,7 @@ class PostgresAgents:
         row: Row = await self._database.row("delivery", parameters) or (None, False, None)
         latest, acked, until = row
         if latest is None:
-            raise NotFound(f"There is no event {parameters['id']} that was delivered to this agent; claim it first.")
+            raise no_delivery(parameters["id"])
         return acknowledgement.outcome(latest=latest, shown=parameters["token"], acked=acked), until
 
 
@@ -182,9 +183,3 @@ def _constraint(error: psycopg.IntegrityError) -> str | None:
 
 def _broken(error: psycopg.IntegrityError) -> Internal:
     return Internal(f"A change of agent memory breaks the constraint {error.diag.constraint_name} of the schema.")
-
-
-def _restless(agent: Agent) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"The envelope of {agent.name}/{agent.instance} kept changing while it was written; try again."
-    )

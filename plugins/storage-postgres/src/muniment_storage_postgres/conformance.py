@@ -1,7 +1,7 @@
 """What the suite needs of this plugin: empty subjects, raw reads, faults by trigger, and crashes by SIGKILL.
 
-Each subject is a schema of its own in one database, and is emptied and used again, since making one takes longer than a
-check. Without a URL the database is an embedded one in a temporary directory, which goes away with this process.
+Each subject is a schema of its own in one database. Without a URL the database is an embedded one in a temporary
+directory, which goes away with this process.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from muniment.conformance.places import PlacedSubject, PlacesTarget
 from muniment.conformance.target import (
     AgentFaultPoint,
     FaultPoint,
     NotRun,
-    StorageTarget,
     Stored,
     StoredAudit,
     StoredPassage,
     StoredTerm,
-    Subject,
 )
 from muniment.errors import MunimentError
 from muniment.models import Agent
@@ -55,114 +52,72 @@ FOR EACH ROW EXECUTE FUNCTION fail_for_the_suite()
 """
 
 
-@dataclass
-class PostgresSubject(Subject):
-    """A subject, and the schema that it lives in."""
-
-    schema: str
-
-
-class PostgresTarget(StorageTarget[PostgresSubject]):
-    """A server that is given by its URL."""
+class PostgresTarget(PlacesTarget):
+    """A server that is given by its URL; a place is a schema."""
 
     name = "storage-postgres"
+    contract = "1.1"
 
     def __init__(self, spec: str, data_dir: Path) -> None:
+        super().__init__()
         self._context = PluginContext(spec=spec, data_dir=data_dir)
-        self._free: list[str] = []
-        self._made: list[str] = []
-        self._reached = False
 
     def describe(self) -> Mapping[str, str]:
         """The server, without its password."""
         configured = settings.parse(self._context)
         return {"storage": settings.place(configured.url or "")}
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[PostgresSubject]:
-        """A subject in an empty schema."""
-        schema = self._free.pop() if self._free else self._new_schema()
-        subject = PostgresSubject(self._client(schema), schema)
-        try:
-            await subject.storage.open()
-        except MunimentError as error:
-            if self._reached:
-                raise
-            raise NotRun(f"PostgreSQL cannot be used: {error}") from error
-        self._reached = True
-        try:
-            yield subject
-        finally:
-            await subject.storage.close()
-            await self._recycle(schema)
+    def client(self, place: str) -> Storage:
+        """With few partitions, since a schema of many takes longer to make."""
+        options = {**self._context.options, "schema": place, "partitions": 2}
+        return storage.create(PluginContext(self._context.spec, self._context.data_dir, options))
 
-    @asynccontextmanager
-    async def second(self, subject: PostgresSubject) -> AsyncGenerator[Storage]:
-        """Another client with a pool of its own."""
-        client = self._client(subject.schema)
-        await client.open()
-        try:
-            yield client
-        finally:
-            await client.close()
+    async def empty(self, place: str) -> None:
+        """Delete every row."""
+        tables = (sql.Identifier(table) for table in reversed(_TABLES))
+        statements = sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in tables)
+        async with self._raw(place) as connection:
+            await connection.execute(statements)
 
-    async def probe(self, subject: PostgresSubject) -> Stored:
+    def remove(self, places: Sequence[str]) -> None:
+        """Drop the schemas."""
+        with suppress(psycopg.Error), psycopg.connect(settings.parse(self._context).url or "") as connection:
+            for schema in places:
+                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+
+    async def probe(self, subject: PlacedSubject) -> Stored:
         """Every row, in one snapshot."""
-        async with self._raw(subject.schema) as connection:
+        async with self._raw(subject.place) as connection:
             await connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return await _stored(connection)
 
     @asynccontextmanager
-    async def fault(self, subject: PostgresSubject, point: FaultPoint) -> AsyncGenerator[None]:
+    async def fault(self, subject: PlacedSubject, point: FaultPoint) -> AsyncGenerator[None]:
         """A trigger that raises for every row of the point's table."""
         table = sql.Identifier(_TABLE_OF[point])
-        async with self._raw(subject.schema) as connection:
+        async with self._raw(subject.place) as connection:
             await connection.execute(sql.SQL(_TRIGGER).format(table=table))
         try:
             yield
         finally:
-            async with self._raw(subject.schema) as connection:
+            async with self._raw(subject.place) as connection:
                 await connection.execute(b"DROP FUNCTION fail_for_the_suite CASCADE")
 
     @asynccontextmanager
-    async def fault_agent(self, subject: PostgresSubject, point: AgentFaultPoint, agent: Agent) -> AsyncGenerator[None]:
+    async def fault_agent(self, subject: PlacedSubject, point: AgentFaultPoint, agent: Agent) -> AsyncGenerator[None]:
         """A trigger that raises for the agent's rows of the point's table."""
-        async with self._raw(subject.schema) as connection:
+        async with self._raw(subject.place) as connection:
             await agent_probe.fail(connection, point, agent)
         try:
             yield
         finally:
-            async with self._raw(subject.schema) as connection:
+            async with self._raw(subject.place) as connection:
                 await agent_probe.mend(connection)
 
-    async def age(self, subject: PostgresSubject, seconds: float) -> None:
+    async def age(self, subject: PlacedSubject, seconds: float) -> None:
         """Change the rows."""
-        async with self._raw(subject.schema) as connection:
+        async with self._raw(subject.place) as connection:
             await agent_probe.age(connection, seconds)
-
-    def _new_schema(self) -> str:
-        if not self._made:
-            atexit.register(self._drop)
-        self._made.append(f"muniment_suite_{uuid4().hex[:12]}")
-        return self._made[-1]
-
-    def _drop(self) -> None:
-        """Leave nothing on somebody's server."""
-        with suppress(psycopg.Error), psycopg.connect(settings.parse(self._context).url or "") as connection:
-            for schema in self._made:
-                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
-
-    async def _recycle(self, schema: str) -> None:
-        empty = sql.SQL("; ").join(
-            sql.SQL("DELETE FROM {}").format(sql.Identifier(table)) for table in reversed(_TABLES)
-        )
-        async with self._raw(schema) as connection:
-            await connection.execute(empty)
-        self._free.append(schema)
-
-    def _client(self, schema: str) -> Storage:
-        options = {**self._context.options, "schema": schema, "partitions": 2}
-        return storage.create(PluginContext(self._context.spec, self._context.data_dir, options))
 
     async def _conninfo(self) -> str:
         return settings.parse(self._context).url or ""
@@ -189,22 +144,16 @@ class EmbeddedTarget(PostgresTarget):
         """How it runs."""
         return {"storage": "embedded:"}
 
-    async def crash(self, subject: PostgresSubject) -> None:
+    async def crash(self, subject: PlacedSubject) -> None:
         """Kill the server's first process; the others follow it."""
         pid = int((self._directory / "postmaster.pid").read_text().splitlines()[0])
         os.kill(pid, signal.SIGKILL)
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[PostgresSubject]:
-        """A subject in an empty schema; the server stays between subjects."""
-        await self._anchor()
-        async with super().open() as subject:
-            yield subject
-
-    def _drop(self) -> None:
+    def remove(self, places: Sequence[str]) -> None:
         """The directory goes as a whole."""
 
-    async def _anchor(self) -> None:
+    async def start(self) -> bool:
+        """Start the server; it stays between subjects."""
         from muniment_storage_postgres.embedded import server
 
         if not self._anchored:
@@ -213,6 +162,7 @@ class EmbeddedTarget(PostgresTarget):
             except MunimentError as error:
                 raise NotRun(f"an embedded PostgreSQL cannot be started here: {error}") from error
             self._anchored = True
+        return True
 
     async def _conninfo(self) -> str:
         from muniment_storage_postgres.embedded import server

@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from muniment.ports.refusals import closed
 from muniment_storage_postgres import refusals
 from muniment_storage_postgres.settings import Options
 from muniment_storage_postgres.sql import STATEMENTS
@@ -155,8 +156,9 @@ class Database:
             self._turns.end()
             return
         pool, connection = held
-        in_order = pool is self._pool and connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if in_order and self._turns.hand_over(held):
+        current = pool is self._pool and not self._closed
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if current and idle and self._turns.hand_over(held):
             return
         try:
             await pool.putconn(connection)
@@ -179,7 +181,7 @@ class Database:
             except PoolClosed as error:
                 if pool is not self._pool:
                     continue
-                raise refusals.closed() from error
+                raise closed() from error
             if _is_alive(connection):
                 return pool, connection
             await connection.close()
@@ -191,7 +193,7 @@ class Database:
             if self._pool is not suspect:
                 return
             if self._closed:
-                raise refusals.closed()
+                raise closed()
             _log.warning("the connection to PostgreSQL (%s) was lost; connecting again", self._place)
             try:
                 if self._revive is not None:
@@ -201,7 +203,7 @@ class Database:
             except psycopg.Error as error:
                 raise refusals.of_connection(error, self._place) from error
             if self._closed:
-                raise refusals.closed()
+                raise closed()
             self._pool = self._new_pool()
             await self._pool.open(wait=False)
         await suspect.close()

@@ -25,7 +25,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from muniment.errors import ConfigurationError, MunimentError, PluginError, StorageUnavailable
-from muniment_storage_postgres import directories, postmaster, refusals
+from muniment.ports.refusals import closed
+from muniment_storage_postgres import directories, postmaster
 from muniment_storage_postgres.presence import Presence
 
 _START_PATIENCE = 60.0
@@ -65,7 +66,7 @@ class EmbeddedServer:
         last ``stop``: a server that came to life then would have nobody to stop it."""
         with _IN_PROCESS:
             if self._users == 0:
-                raise refusals.closed()
+                raise closed()
             return self._running()
 
     def _running(self, given_up: threading.Event | None = None) -> str:

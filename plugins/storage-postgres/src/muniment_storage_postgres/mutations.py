@@ -5,8 +5,9 @@ from __future__ import annotations
 import psycopg
 from psycopg.errors import ForeignKeyViolation, UniqueViolation
 
-from muniment.errors import Internal, NotFound, StorageUnavailable, VersionConflict
+from muniment.errors import Internal, VersionConflict
 from muniment.ports import Applied, Create, Mutation, ReceiptTaken, Remove, Restore, Revise
+from muniment.ports.refusals import memory_kept_changing, no_memory, no_project
 from muniment_storage_postgres import records
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.records import Parameters
@@ -33,7 +34,7 @@ async def apply(database: Database, mutation: Mutation, *, space: int | None, sc
         if row is not None:
             return records.applied(row)
         parameters["scope"] = await _scope_now(database, mutation, parameters)
-    raise StorageUnavailable(f"Memory {mutation.memory_id} kept changing while it was written; try again.")
+    raise memory_kept_changing(mutation.memory_id)
 
 
 def _prepared(mutation: Mutation, space: int | None) -> tuple[str, Parameters]:
@@ -67,7 +68,7 @@ async def _scope_now(database: Database, mutation: Mutation, parameters: Paramet
         raise ReceiptTaken
     wanted = isinstance(mutation, Restore)
     if version is None or deleted is not wanted:
-        raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if wanted else 'not '}deleted.")
+        raise no_memory(mutation.memory_id, deleted=wanted)
     if version != parameters["expected"]:
         raise VersionConflict(version)
     return scope
@@ -77,6 +78,7 @@ def _refusal(error: psycopg.IntegrityError, mutation: Mutation) -> Exception:
     constraint = error.diag.constraint_name
     if isinstance(error, UniqueViolation) and constraint == "receipt_pkey":
         return ReceiptTaken()
-    if isinstance(error, ForeignKeyViolation) and isinstance(mutation, (Create, Revise)) and mutation.placement:
-        return NotFound(f"There is no project {mutation.placement.project_id}; check its id.")
+    placement = mutation.placement if isinstance(mutation, (Create, Revise)) else None
+    if isinstance(error, ForeignKeyViolation) and placement and placement.project_id:
+        return no_project(placement.project_id)
     return Internal(f"The mutation of memory {mutation.memory_id} breaks the constraint {constraint} of the schema.")

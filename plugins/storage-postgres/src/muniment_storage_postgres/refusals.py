@@ -108,11 +108,6 @@ def busy(place: str) -> MunimentError:
     )
 
 
-def closed() -> MunimentError:
-    """The storage was closed meanwhile."""
-    return StorageUnavailable("The storage is closed; open it first.")
-
-
 def without_extension(place: str, reason: str) -> ConfigurationError:
     """The extension ``vector`` is not in the database and could not be made."""
     return ConfigurationError(f"PostgreSQL ({place}) {reason}")

@@ -33,7 +33,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 VERSION_TABLE = "muniment_schema"
 """Where Alembic notes the revision."""
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision that this distribution knows, oldest first; a test compares it with the migrations."""
 SIDE_TABLES = ("passage", "search_entry", "posting")
 """The tables that are partitioned by scope."""
@@ -53,8 +53,8 @@ def _number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
 
 
-def _moment(name: str) -> Column[Any]:
-    return Column(name, DateTime(timezone=True), nullable=False)
+def _moment(name: str, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
 def _texts(name: str) -> Column[Any]:
@@ -216,4 +216,21 @@ receipt = Table(
     _moment("at"),
     PrimaryKeyConstraint("principal", "key", name="receipt_pkey"),
     Index("receipt_at", "at"),
+)
+
+api_token = Table(
+    "api_token",
+    metadata,
+    _text("id"),
+    _text("digest"),
+    _text("user_name"),
+    _texts("group_names"),
+    _texts("scopes"),
+    _moment("created_at"),
+    _moment("expires_at", nullable=True),
+    _moment("last_used_at", nullable=True),
+    _moment("revoked_at", nullable=True),
+    PrimaryKeyConstraint("id", name="api_token_pkey"),
+    UniqueConstraint("digest", name="api_token_digest"),
+    Index("api_token_page", text("created_at DESC"), "id"),
 )

@@ -31,15 +31,16 @@ class Names:
 
     async def of(self, connection: Connection, numbers: Sequence[int]) -> list[str]:
         """The id of each; only those that are new here are asked for."""
-        unknown = [number for number in numbers if number not in self._known]
+        found = {number: self._known[number] for number in numbers if number in self._known}
+        unknown = [number for number in numbers if number not in found]
         if unknown:
-            if len(self._known) + len(unknown) > _KNOWN_NAMES:
-                self._known.clear()
-                unknown = list(numbers)
             # As text, since a list of as many numbers would be written out one by one.
             listed = "{" + ",".join(map(str, unknown)) + "}"
-            self._known.update(await rows(connection, "ids", {"numbers": listed}))
-        return [self._known[number] for number in numbers]
+            found.update(await rows(connection, "ids", {"numbers": listed}))
+            if len(self._known) + len(unknown) > _KNOWN_NAMES:
+                self._known.clear()
+            self._known.update(found)
+        return [found[number] for number in numbers]
 
 
 async def search(

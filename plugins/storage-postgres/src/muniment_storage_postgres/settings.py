@@ -7,7 +7,6 @@ database.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -15,27 +14,23 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, url
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from muniment.config import nearest
+from muniment import plugin_options
 from muniment.errors import ConfigurationError
+from muniment.plugin_options import IN_URL, PluginOptions, refuse_unknown
 from muniment.ports import PluginContext
 
 PLUGIN = "storage-postgres"
 
-_TABLE = f"[plugins.{PLUGIN}]"
-_IN_URL = "the storage URL"
 
-
-class Options(BaseModel):
+class Options(PluginOptions):
     """The plugin's options.
 
     ``pool_size`` connections per process; ``partitions`` of each side table, fixed when the schema is made;
     ``schema`` holds the tables; ``migrate`` allows bringing the schema up to date at start; ``connect_timeout`` and
     ``busy_timeout`` in seconds: for a new connection, and for a free one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pool_size: int = Field(default=8, ge=1, le=200)
     partitions: int = Field(default=32, ge=1, le=1024)
@@ -57,13 +52,12 @@ class Settings(BaseModel):
 
 def parse(context: PluginContext) -> Settings:
     """The settings of a configured value. Raises ConfigurationError, naming the setting and never a password."""
-    _refuse_unknown(context.options, _TABLE, _names())
     scheme, _, rest = context.spec.partition(":")
     if scheme == "embedded":
         directory = Path(rest).expanduser() if rest else context.data_dir / "postgres"
-        return Settings(directory=directory.absolute(), options=_options(context.options, {}))
+        return Settings(directory=directory.absolute(), options=plugin_options.parse(Options, PLUGIN, context.options))
     url, from_query = _split(context.spec)
-    return Settings(url=url, options=_options(context.options, from_query))
+    return Settings(url=url, options=plugin_options.parse(Options, PLUGIN, context.options, from_query))
 
 
 def place(url: str) -> str:
@@ -84,10 +78,10 @@ def _split(spec: str) -> tuple[str, dict[str, Any]]:
     except ValueError:
         raise _malformed() from None
     libpq = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
-    ours = _names() - {"connect_timeout"}
+    ours = Options.names() - {"connect_timeout"}
     if _is_torn(parts, all(key in ours | libpq for key, _ in query)):
         raise _malformed()
-    _refuse_unknown((key for key, _ in query), _IN_URL, ours, libpq)
+    refuse_unknown((key for key, _ in query), IN_URL, ours, libpq)
     rest = urlencode([(key, value) for key, value in query if key not in ours], safe="/", quote_via=quote)
     url = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     try:
@@ -114,30 +108,3 @@ def _malformed() -> ConfigurationError:
         "special characters in the password %-escaped (@ as %40, / as %2F, : as %3A, # as %23, ? as %3F, % as %25), "
         "and only parameters of libpq and of Muniment after the question mark."
     )
-
-
-def _names() -> set[str]:
-    return {field.alias or name for name, field in Options.model_fields.items()}
-
-
-def _refuse_unknown(given: Iterable[str], place: str, known: set[str], others: Iterable[str] = ()) -> None:
-    """Raises ConfigurationError for a name that is neither among ``known`` nor ``others``, which are not listed."""
-    for name in given:
-        if name not in known and name not in (others := set(others)):
-            meant = nearest(name, known | others)
-            raise ConfigurationError(
-                f"{name}, set in {place}, is no option of the storage; "
-                f"{meant if meant.startswith('did you mean') else nearest(name, known)}"
-            )
-
-
-def _options(from_table: Mapping[str, Any], from_url: Mapping[str, Any]) -> Options:
-    try:
-        return Options.model_validate({**from_table, **from_url})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        place = _IN_URL if name in from_url else _TABLE
-        raise ConfigurationError(
-            f"{name}, set in {place}: {first['msg'][:1].lower()}{first['msg'][1:]}; correct this option of the storage."
-        ) from None

@@ -5,19 +5,21 @@ Owns the life of the storage (server, schema, pool) and what an answer without r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pgvector import Vector as PgVector
 
 from muniment import access, limits
-from muniment.errors import ConfigurationError, NotFound, StorageUnavailable, VersionConflict
+from muniment.errors import ConfigurationError, VersionConflict
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord
 from muniment.ports import (
     Applied,
     Audience,
     AuditDraft,
+    Backlog,
     Create,
     Found,
     MemoryFacts,
@@ -38,10 +40,12 @@ from muniment.ports import (
     Unembedded,
     Vectors,
 )
+from muniment.ports.refusals import no_project, not_open, project_not_stored
 from muniment_storage_postgres import migrate, mutations, records, search, settings
 from muniment_storage_postgres.agents import PostgresAgents
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.server import Server
+from muniment_storage_postgres.tokens import PostgresTokens
 
 _KNOWN_SCOPES = 10_000
 """Numbers of scopes that are kept in mind."""
@@ -52,12 +56,13 @@ def create(context: PluginContext) -> PostgresStorage:
     return PostgresStorage(Server(settings.parse(context)))
 
 
-class PostgresStorage(PostgresAgents):
+class PostgresStorage(PostgresAgents, PostgresTokens):
     """Keeps everything in one PostgreSQL database."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._opened: Database | None = None
+        self._life = asyncio.Lock()
         self._revision: str | None = None
         self._spaces: dict[str, int] = {}
         self._scopes: dict[str, int] = {}
@@ -67,20 +72,22 @@ class PostgresStorage(PostgresAgents):
 
     async def open(self) -> None:
         """Start or find the server, bring its schema up to date, connect."""
-        if self._opened is not None:
-            return
-        try:
-            self._opened = await self._connected()
-        except BaseException:
-            await self._server.stop()
-            raise
+        async with self._life:
+            if self._opened is not None:
+                return
+            try:
+                self._opened = await self._connected()
+            except BaseException:
+                await self._server.stop()
+                raise
 
     async def close(self) -> None:
         """Close the connections, and leave an embedded server."""
-        database, self._opened = self._opened, None
-        if database is not None:
-            await database.close()
-        await self._server.stop()
+        async with self._life:
+            database, self._opened = self._opened, None
+            if database is not None:
+                await database.close()
+            await self._server.stop()
 
     async def migrate(self) -> tuple[str, ...]:
         """Bring the schema up to date. Works on a storage that is open and on one that is not."""
@@ -126,7 +133,7 @@ class PostgresStorage(PostgresAgents):
     @property
     def _database(self) -> Database:
         if self._opened is None:
-            raise StorageUnavailable("The storage is not open; open it first.")
+            raise not_open()
         return self._opened
 
     # ------------------------------------------------------------ projects
@@ -156,7 +163,7 @@ class PostgresStorage(PostgresAgents):
         parameters = {**records.of_audience(Audience(new.owner)), "key": new.key}
         row = await self._database.row("owned_project", parameters)
         if row is None:
-            raise StorageUnavailable(f"Project {new.key} was not stored; try again.")
+            raise project_not_stored(new.key)
         return records.project_facts(row), made is not None
 
     async def record(self, audit: AuditDraft) -> None:
@@ -177,7 +184,7 @@ class PostgresStorage(PostgresAgents):
             return records.applied(row)
         current = await self._database.row("project_version", {"id": change.project_id})
         if current is None:
-            raise NotFound(f"There is no project {change.project_id}.")
+            raise no_project(change.project_id)
         raise VersionConflict(current[0])
 
     # ------------------------------------------------------------ reads of memories
@@ -282,6 +289,18 @@ class PostgresStorage(PostgresAgents):
         parameters = {**records.of_terms(analyser, terms), "id": memory_id, "expected": version}
         row = await self._database.change("store_terms", parameters)
         return bool(row and row[0])
+
+    # ------------------------------------------------------------ what waits
+
+    async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
+        """The counts, each of its own snapshot."""
+        events = await self._database.row("events_waiting", {"attempts_max": attempts_max})
+        pending = None
+        if space is not None:
+            number = await self._number(space)
+            statement = "embeddings_pending_anywhere" if number is None else "embeddings_pending"
+            pending = await self._database.row(statement, {"space": number})
+        return Backlog(events_waiting=events[0] if events else 0, embeddings_pending=pending[0] if pending else 0)
 
     async def _number(self, space: str | None) -> int | None:
         """A space's number, which never changes; None for no space and for one that is not registered."""

@@ -36,6 +36,15 @@ FROM waiting w JOIN memory m ON m.id = w.id
 -- Of a space that is not registered: every live memory waits.
 SELECT m.id, m.version, m.content, '{}'::text[] FROM memory m WHERE NOT m.deleted LIMIT %(limit)s::int
 
+-- name: embeddings_pending
+-- As many as `unembedded` finds, by the same two ranges.
+SELECT count(*) FROM memory m
+WHERE NOT m.deleted AND (m.embedded_in < ARRAY[%(space)s::int] OR m.embedded_in > ARRAY[%(space)s::int])
+    AND (%(space)s::int = ANY(m.embedded_in)) IS NOT TRUE
+
+-- name: embeddings_pending_anywhere
+SELECT count(*) FROM memory m WHERE NOT m.deleted
+
 -- name: store_passages
 -- The memory's row is updated in any case: its lock and its new row version are what a concurrent mutation sees.
 WITH changed AS (

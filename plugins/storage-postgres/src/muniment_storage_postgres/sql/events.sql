@@ -87,6 +87,15 @@ SELECT
 FROM digest d LEFT JOIN seen s ON true LEFT JOIN leased l ON true
 ORDER BY l.number
 
+-- name: events_waiting
+-- Of all agents, each kind in its partial index: what is acknowledged is not even looked at.
+SELECT
+    (SELECT count(*) FROM event e WHERE e.token IS NULL)
+    + (
+        SELECT count(*) FROM event e
+        WHERE e.token IS NOT NULL AND NOT e.acked AND e.attempts < %(attempts_max)s::int AND e.lease_until <= now()
+    )
+
 -- name: ack_event
 -- The update waits for whoever holds the event and then looks at its newest row again, so a claim that got in first
 -- leaves nothing to do here: its token is another one.
