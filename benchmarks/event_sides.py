@@ -1,11 +1,13 @@
 """The ways to append, claim and acknowledge that are compared with the bare driver: the storage, and the engine.
 
-The bare driver of each storage, and what runs on its server besides, is a module of its own.
+The bare driver of each storage, and what runs on its server besides, is a module of its own; what they share is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Protocol
 
@@ -14,7 +16,8 @@ from muniment.agent_models import AckOutcome, AckReceipt, DeliveryPage, Exchange
 from muniment.digests import entry_size
 from muniment.engine import Engine
 from muniment.models import Agent, CallContext, Principal
-from muniment.ports import AgentStorage, Claim, ExchangeAppend, ExchangeDraft
+from muniment.ports import AgentStorage, Claim, ExchangeAppend, ExchangeDraft, Storage
+from muniment.reference import HashEmbedder
 
 CONNECTIONS = 8
 """Of each side."""
@@ -24,6 +27,11 @@ LEASE = timedelta(seconds=60)
 POD, LABEL, PEERS, TAKEAWAY = "pod-1", "a room", ("other/1",), "Write the report → https://example.org/pr/17"
 SIZE = entry_size(ExchangeKind.TASK_COMPLETED, POD, LABEL, PEERS, TAKEAWAY)
 Receipt = tuple[Agent, str, str]
+
+
+def draft(agent: Agent) -> ExchangeDraft:
+    """The exchange that is appended, which the engine makes by itself."""
+    return ExchangeDraft(agent, ExchangeKind.TASK_COMPLETED, POD, LABEL, PEERS, TAKEAWAY, SIZE)
 
 
 class Side(Protocol):
@@ -44,25 +52,30 @@ class Side(Protocol):
         ...
 
 
-class Ground(Protocol):
-    """A server of the benchmark's own: the sides on it, and what they share."""
+class Ground(ABC):
+    """A server of the benchmark's own: the sides on it, and what they share; ``process`` is the server's process id."""
 
-    sides: Sequence[Side]
-    process: int
-    """The server's process id."""
+    def __init__(self, sides: Sequence[Side], process: int, agents: Sequence[Agent]) -> None:
+        self.sides = sides
+        self.process = process
+        self.agents = agents
 
+    @abstractmethod
     async def revisions(self) -> int:
         """The sum of all envelopes' revisions."""
         ...
 
+    @abstractmethod
     async def unsee(self, count: int) -> None:
         """Let each agent have seen all exchanges but the last ``count``."""
         ...
 
+    @abstractmethod
     async def enqueue(self, events: int) -> None:
         """Events in turn for every agent."""
         ...
 
+    @abstractmethod
     async def unfinished(self) -> int:
         """How many events are not acknowledged, or were claimed more than once."""
         ...
@@ -78,8 +91,7 @@ class Stored:
 
     async def append(self, agent: Agent, key: str) -> None:
         """One exchange."""
-        draft = ExchangeDraft(agent, ExchangeKind.TASK_COMPLETED, POD, LABEL, PEERS, TAKEAWAY, SIZE)
-        await self._storage.append_exchange(ExchangeAppend((draft,), key, limits.EXCHANGES_KEPT))
+        await self._storage.append_exchange(ExchangeAppend((draft(agent),), key, limits.EXCHANGES_KEPT))
 
     async def claim(self, agent: Agent, token: str) -> Sequence[Receipt]:
         """At most one event."""
@@ -128,3 +140,10 @@ class Whole:
 
     def _own(self, agent: Agent) -> CallContext:
         return CallContext(principal=Principal(user="owner", agent=agent))
+
+
+@asynccontextmanager
+async def beside(driver: Side, storage: Storage) -> AsyncGenerator[Sequence[Side]]:
+    """The driver, the storage and the engine over it, open."""
+    async with Engine(storage, HashEmbedder(), background=False) as engine:
+        yield driver, Stored(storage), Whole(engine)

@@ -5,38 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 from bson import Timestamp
-from event_sides import (
-    CONNECTIONS,
-    DRIVER,
-    LABEL,
-    LEASE,
-    PAYLOAD,
-    PEERS,
-    POD,
-    SIZE,
-    TAKEAWAY,
-    Receipt,
-    Side,
-    Stored,
-    Whole,
-)
+from event_sides import CONNECTIONS, DRIVER, LEASE, PAYLOAD, Ground, Receipt, Side, beside, draft
 from pymongo import AsyncMongoClient, ReturnDocument, UpdateOne, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from muniment import limits
-from muniment.agent_models import ExchangeKind
-from muniment.engine import Engine
 from muniment.models import Agent
-from muniment.ports import ExchangeDraft, PluginContext
-from muniment.reference import HashEmbedder
+from muniment.ports import PluginContext
 from muniment_storage_mongo import agent_records
 from muniment_storage_mongo.agent_records import EMPTY, NOW
 from muniment_storage_mongo.agent_schema import ENVELOPES, EVENTS, EXCHANGE_KEYS, EventState
@@ -68,9 +51,8 @@ class Raw:
 
     async def append(self, agent: Agent, key: str) -> None:
         """The envelope's pipeline and the dedupe key."""
-        draft = ExchangeDraft(agent, ExchangeKind.TASK_COMPLETED, POD, LABEL, PEERS, TAKEAWAY, SIZE)
         of_agent = agent_records.key_of(agent)
-        pipeline = [EMPTY, *agent_records.appending(draft, limits.EXCHANGES_KEPT, NOW)]
+        pipeline = [EMPTY, *agent_records.appending(draft(agent), limits.EXCHANGES_KEPT, NOW)]
         async with self._transaction(of_agent) as session:
             envelope: Document | None = await self._envelopes.find_one_and_update(
                 {"_id": of_agent},
@@ -151,17 +133,15 @@ def _claimable(agent: str) -> list[Document]:
     ]
 
 
-class Documents:
+class Documents(Ground):
     """What the sides share."""
 
     def __init__(
         self, sides: Sequence[Side], process: int, database: AsyncDatabase[Document], agents: Sequence[Agent]
     ) -> None:
-        self.sides = sides
-        self.process = process
+        super().__init__(sides, process, agents)
         self._envelopes = database[ENVELOPES.name]
         self._events = database[EVENTS.name]
-        self._agents = agents
         self._number = 0
 
     async def revisions(self) -> int:
@@ -179,7 +159,7 @@ class Documents:
             self._number += 1
             documents.append(
                 {
-                    "_id": agent_records.event_key(self._agents[place % len(self._agents)], str(uuid4())),
+                    "_id": agent_records.event_key(self.agents[place % len(self.agents)], str(uuid4())),
                     **{"number": Timestamp(1, self._number), "enqueued_at": datetime.now(UTC), "payload": PAYLOAD},
                     **{"state": EventState.PENDING.value, "attempts": 0},
                 }
@@ -198,13 +178,10 @@ async def ground(agents: Sequence[Agent]) -> AsyncGenerator[Documents]:
     with ReplicaSet() as running:
         url = running.url(DATABASE)
         storage = create(PluginContext(url, running.directory, {"pool_size": CONNECTIONS}))
-        async with AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(Engine(storage, HashEmbedder(), background=False))
-            made: AsyncMongoClient[Document] = AsyncMongoClient(
-                url, tz_aware=True, w="majority", readConcernLevel="majority", maxPoolSize=CONNECTIONS
-            )
-            client = await stack.enter_async_context(made)
-            process = running.primary().pid
-            assert process is not None
-            database = client[DATABASE]
-            yield Documents([Raw(database), Stored(storage), Whole(engine)], process, database, agents)
+        process = running.primary().pid
+        assert process is not None
+        client: AsyncMongoClient[Document] = AsyncMongoClient(
+            url, tz_aware=True, w="majority", readConcernLevel="majority", maxPoolSize=CONNECTIONS
+        )
+        async with client, beside(Raw(client[DATABASE]), storage) as sides:
+            yield Documents(sides, process, client[DATABASE], agents)

@@ -11,28 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from event_sides import (
-    CONNECTIONS,
-    DRIVER,
-    LABEL,
-    LEASE,
-    PAYLOAD,
-    PEERS,
-    POD,
-    SIZE,
-    TAKEAWAY,
-    Receipt,
-    Side,
-    Stored,
-    Whole,
-)
+from event_sides import CONNECTIONS, DRIVER, LEASE, PAYLOAD, Ground, Receipt, Side, beside, draft
 from psycopg import AsyncConnection
 
 from muniment import limits
-from muniment.engine import Engine
 from muniment.models import Agent
 from muniment.ports import PluginContext
-from muniment.reference import HashEmbedder
 from muniment_storage_postgres.embedded import server
 from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import create
@@ -52,16 +36,17 @@ class Raw:
 
     async def append(self, agent: Agent, key: str) -> None:
         """The JSON as a program would write it out."""
+        drafted = draft(agent)
         entry = {
             "place": 0,
             "agent": agent.name,
             "instance": agent.instance,
-            "kind": "task-completed",
-            "surface_pod_id": POD,
-            "surface_label": LABEL,
-            "peers": PEERS,
-            "takeaway": TAKEAWAY,
-            "size": SIZE,
+            "kind": drafted.kind,
+            "surface_pod_id": drafted.surface_pod_id,
+            "surface_label": drafted.surface_label,
+            "peers": drafted.peers,
+            "takeaway": drafted.takeaway,
+            "size": drafted.size,
         }
         parameters = {
             "entries": json.dumps([entry], ensure_ascii=False, separators=(",", ":")),
@@ -99,16 +84,14 @@ class Raw:
             self._free.put_nowait(connection)
 
 
-class Rows:
+class Rows(Ground):
     """What the sides share."""
 
     def __init__(
         self, sides: Sequence[Side], process: int, connection: AsyncConnection[Any], agents: Sequence[Agent]
     ) -> None:
-        self.sides = sides
-        self.process = process
+        super().__init__(sides, process, agents)
         self._connection = connection
-        self._agents = agents
 
     async def revisions(self) -> int:
         """The sum of all envelopes' revisions."""
@@ -124,7 +107,7 @@ class Rows:
             "INSERT INTO event (agent_name, instance_id, id, payload, enqueued_at, acked, attempts) "
             "SELECT (%s::text[])[1 + i %% %s], '1', gen_random_uuid(), %s, now(), false, 0 "
             "FROM generate_series(0, %s - 1) i",
-            ([one.name for one in self._agents], len(self._agents), PAYLOAD, events),
+            ([one.name for one in self.agents], len(self.agents), PAYLOAD, events),
         )
 
     async def unfinished(self) -> int:
@@ -145,12 +128,12 @@ async def ground(agents: Sequence[Agent]) -> AsyncGenerator[Rows]:
         conninfo = running.start()
         storage = create(PluginContext("embedded:", directory, {"pool_size": CONNECTIONS}))
         async with AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(Engine(storage, HashEmbedder(), background=False))
             made = [await _connected(conninfo) for _ in range(CONNECTIONS + 1)]
             for one in made:
                 stack.push_async_callback(one.close)
             process = int((directory / "postgres" / "postmaster.pid").read_text().split()[0])
-            yield Rows([Raw(made[1:]), Stored(storage), Whole(engine)], process, made[0], agents)
+            sides = await stack.enter_async_context(beside(Raw(made[1:]), storage))
+            yield Rows(sides, process, made[0], agents)
     finally:
         running.stop()
         shutil.rmtree(directory, ignore_errors=True)

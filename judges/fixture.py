@@ -17,7 +17,9 @@ from muniment.errors import NotFound
 from muniment.inputs import Input
 from muniment.models import CallContext, Principal
 from muniment.operations import Operation
+from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
+from muniment.serving.addresses import Address
 from muniment_transport_mcp.http import HttpTransport
 from muniment_transport_mcp.tools import TOOLS
 
@@ -67,7 +69,7 @@ async def main() -> None:
     registered.update({operation.name: operation for operation in FIXTURES})
     local = CallContext(principal=Principal(user="judge"), surface="cli")
     async with Fixtures(ReferenceStorage(), None) as engine:
-        await HttpTransport("127.0.0.1", 0).serve(engine, local)
+        await HttpTransport(Address("127.0.0.1", 0)).serve(engine, Callers(local, anybody=True))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,15 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from http_api import http_api
+
 HERE = Path(__file__).parent
 MUNIMENT = (sys.executable, "-m", "muniment", "serve", "--storage", "memory:", "--embedder", "hash:", "--user", "ada")
-HTTP = (*MUNIMENT, "--http", "127.0.0.1:0")
+HTTP = (*MUNIMENT, "--http", "127.0.0.1:0", "--no-auth")
 FIXTURE = (sys.executable, str(HERE / "fixture.py"))
 
 CALLERS = {"user": (), "agent": ("--agent", "ada/1"), "platform": ("--platform",)}
@@ -28,6 +31,21 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 UNCOUNTED = ("http-header-validation", "http-custom-header-server-validation")
 """Scenarios that hold although 2026-07-28 was published without them."""
 
+AUDIENCE = "https://memory.example"
+LOGIN = """
+storage = "memory:"
+embedder = "hash:"
+user = "ops"
+
+[auth.issuers.corp]
+issuer = "{provider}"
+audience = "{audience}"
+groups_claim = "groups"
+read_scope = "memory:read"
+write_scope = "memory:write"
+leeway = 0
+"""
+
 START_SECONDS = 60
 JUDGE_SECONDS = 240
 END_SECONDS = 20
@@ -35,6 +53,7 @@ END_SECONDS = 20
 CONFIGURING = ("MUNIMENT_", "MCP_", "XDG_")
 """What the names of variables begin with that this user's own servers and clients are configured by."""
 
+_ADDRESS = re.compile(r"^(?:muniment: )?serving \w+ at (\S+)$", re.MULTILINE)
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -51,11 +70,12 @@ class Bench:
         path = f"{HERE / 'node_modules' / '.bin'}{os.pathsep}{inherited.get('PATH', '')}"
         self.environment = {**inherited, "HOME": str(directory), "PATH": path}
         self.failures = 0
+        self._servers = count()
 
     @contextmanager
     def serving(self, command: Sequence[str]) -> Generator[str]:
         """A server process, by its address. It must leave with 0 when it is asked to."""
-        log = self.directory / "server.txt"
+        log = self.directory / f"server-{next(self._servers)}.txt"
         with log.open("w", encoding="utf-8") as errors:
             process = subprocess.Popen(
                 command, cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stderr=errors
@@ -102,17 +122,19 @@ class Bench:
     def _address(self, process: subprocess.Popen[bytes], log: Path) -> str:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
-            if found := re.search(r"serving MCP at (\S+)\n", log.read_text(encoding="utf-8")):
+            if found := _ADDRESS.search(log.read_text(encoding="utf-8")):
                 return found[1]
             time.sleep(0.1)
         raise Failed(f"the server did not start\n{log.read_text(encoding='utf-8')}")
 
 
 def _counts(output: str) -> list[str]:
-    """How many checks of the conformance suite hold, and how many are known to be about something else."""
+    """How many checks of the conformance suite hold, how many are known to be about something else, and how many
+    requests were generated."""
     passed: list[str] = re.findall(r"^(?:Total|Passed): (\d+)", output, re.MULTILINE)
     known: list[str] = re.findall(r"^  ~ ", output, re.MULTILINE)
-    counts = [f"{count} checks hold" for count in passed]
+    generated: list[str] = re.findall(r"^  (\d+) generated", output, re.MULTILINE)
+    counts = [f"{count} checks hold" for count in passed] + [f"{count} requests" for count in generated]
     return [*counts, f"{len(known)} are about what is not offered"] if known else counts
 
 
@@ -146,11 +168,23 @@ def suite(bench: Bench) -> None:
             bench.judge(f"conformance suite, {scenario}", *ask, "--scenario", scenario, "--spec-version", REVISIONS[-1])
 
 
+def logins(bench: Bench) -> None:
+    """A certified OpenID provider: whom it says that somebody is, over either protocol."""
+    for spoken in ("http", "mcp"):
+        with bench.serving(("node", str(HERE / "provider.mjs"), AUDIENCE)) as provider:
+            configuration = bench.directory / "login.toml"
+            configuration.write_text(LOGIN.format(provider=provider, audience=AUDIENCE), encoding="utf-8")
+            serve = (sys.executable, "-m", "muniment", "serve", "--config", str(configuration))
+            with bench.serving((*serve, "--transport", spoken, "--http", "127.0.0.1:0")) as url:
+                script = str(HERE / "login.py")
+                bench.judge(f"OpenID provider, {spoken}", sys.executable, script, provider, url, spoken)
+
+
 def main() -> int:
     """Run all of them; 1 if one failed."""
     with TemporaryDirectory() as directory:
         bench = Bench(Path(directory))
-        for judges in (clients, inspector, suite):
+        for judges in (clients, inspector, suite, logins, http_api):
             try:
                 judges(bench)
             except Failed as failed:
