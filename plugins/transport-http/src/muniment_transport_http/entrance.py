@@ -1,0 +1,84 @@
+"""The way in: what every request must be, whatever its path, who sends it, and what every response says.
+
+A path goes on as it was sent, percent-encoded, so that a name may hold a slash.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+from muniment.errors import MunimentError
+from muniment.ports import metadata_url
+from muniment.serving.addresses import Names
+from muniment.serving.asgi import App, Message, Receive, Scope, Send
+from muniment.serving.doorway import Doorway, TurnedAway, header
+from muniment_transport_http import problems
+from muniment_transport_http.served import CALLER, REQUEST_ID, Served
+
+HEADER = b"x-request-id"
+
+_WELL_FORMED = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_EVERY = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
+"""Headers of every response that has none of its own: a cache asks again whether the caller still may."""
+
+
+class Entrance(Doorway):
+    """The way in to the application."""
+
+    def __init__(self, app: App, names: Names, served: Served) -> None:
+        super().__init__(app, names, body_max=served.callers.body_max)
+        self._served = served
+        self._metadata_path = metadata_path(served.resource)
+
+    def rendered(self, refusal: MunimentError, status: int) -> tuple[str, bytes]:
+        """The problem."""
+        return problems.MEDIA_TYPE, problems.rendered(refusal, status)
+
+    def check(self, scope: Scope) -> None:
+        """Nothing is refused by its path here."""
+
+    async def identify(self, scope: Scope) -> None:
+        """Put who sends it into the scope; where credentials come from is for anybody."""
+        if scope["path"] == self._metadata_path:
+            return
+        try:
+            scope[CALLER] = await self._served.caller(scope)
+        except Exception as error:
+            refusal = self._served.shown(error, "asking who sends a request", scope)
+            headers = self._served.challenge(refusal).items()
+            fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+            raise TurnedAway(refusal, headers=fields) from None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; the id that it is logged under goes back with it."""
+        sent = header(scope, HEADER)
+        request_id = sent if sent and _WELL_FORMED.fullmatch(sent) else uuid4().hex
+        raw: bytes = scope.get("raw_path") or b""
+        path = raw.decode("ascii", "replace") if raw else quote(scope["path"])
+        answering = _Answering(send, request_id)
+        await super().__call__({**scope, "path": path, REQUEST_ID: request_id}, receive, answering.send)
+
+
+class _Answering:
+    """The way back, on which every response gets the headers that all have."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            present = {name.lower() for name, _ in headers}
+            headers += [pair for pair in _EVERY if pair[0] not in present]
+            headers.append((HEADER, self._request_id.encode()))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def metadata_path(resource: str) -> str:
+    """Where the metadata of a resource is."""
+    return urlsplit(metadata_url(resource)).path

@@ -1,0 +1,81 @@
+"""The headers that requests and replies carry, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from muniment import limits
+from muniment_transport_http.routes import Schema
+
+Document = dict[str, Any]
+
+
+def parameters(*names: str) -> Iterator[Document]:
+    """References to the headers that a request may carry."""
+    return ({"$ref": f"#/components/parameters/{name}"} for name in names)
+
+
+def of(*names: str) -> Document:
+    """The headers that a reply carries, as references."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _sent(name: str, description: str, schema: Schema, example: str) -> Document:
+    return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
+
+
+_KEY_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_MAX}
+
+PARAMETERS: Document = {
+    "X-Request-ID": _sent(
+        "X-Request-ID",
+        "What this request is called in the log; goes back with the reply. One that is not 1 to 128 of A-Z, a-z, 0-9 "
+        "and . _ : / + = - is replaced.",
+        {"type": "string"},
+        "c0ffee-481",
+    ),
+    "If-Match": _sent(
+        "If-Match",
+        "The version that the change is for, or `*`; another one is refused with 412. Instead of `version`, which is "
+        "refused with 409.",
+        {"type": "string"},
+        '"v3"',
+    ),
+    "If-None-Match": _sent(
+        "If-None-Match", "Versions that the client has; 304 where it is one of them.", {"type": "string"}, '"v3"'
+    ),
+    "Idempotency-Key": _sent(
+        "Idempotency-Key",
+        "The same key and request within 24 hours give the first reply again, and change nothing. Instead of "
+        "`idempotency_key`, which may hold any text.",
+        _KEY_SCHEMA,
+        "write-481",
+    ),
+    "Last-Event-ID": _sent(
+        "Last-Event-ID",
+        "The id of the last event that was seen; then only what arrived since is said at once.",
+        {"type": "string"},
+        "5f2a90c1-7",
+    ),
+}
+
+HEADERS: Document = {
+    "X-Request-ID": {
+        "description": "What this request is called in the log.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "ETag": {
+        "description": 'The version, such as "v3".',
+        "required": True,
+        "schema": {"type": "string", "pattern": '^"v[0-9]+"$'},
+    },
+    "Location": {"description": "Where the memory is.", "required": True, "schema": {"type": "string"}},
+    "Link": {
+        "description": 'Where the next page is, with rel="next"; there is none on the last.',
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "string"}},
+    "WWW-Authenticate": {"description": "How to sign in.", "required": True, "schema": {"type": "string"}},
+}

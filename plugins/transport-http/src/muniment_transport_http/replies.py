@@ -1,0 +1,48 @@
+"""A record as an HTTP response: its status, its entity tag, where it is, and where the next page is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from muniment.models import Identified, MemoryRecord, Receipt
+from muniment_transport_http.routes import Route
+
+_MEMORY_PATH = "/v1/memories"
+_TAGS = re.compile(r'(?:W/)?("[^"]*")')
+
+
+def reply(route: Route, record: BaseModel, scope: Mapping[str, Any]) -> Response:
+    """The response with a record, or 304 where the client has it already. ``scope`` is the request's."""
+    headers: dict[str, str] = {}
+    if route.tagged and isinstance(record, MemoryRecord | Receipt):
+        tag = headers["ETag"] = f'"v{record.version}"'
+        if route.method == "GET" and _has(scope, tag):
+            return Response(status_code=304, headers=headers)
+    root = str(scope.get("root_path", ""))
+    if route.operation.name == "memory.write" and isinstance(record, Receipt):
+        headers["Location"] = f"{root}{_MEMORY_PATH}/{quote(record.id, safe='')}"
+    cursor = getattr(record, "cursor", None)
+    if route.method == "GET" and cursor is not None:
+        headers["Link"] = f'<{_continued(scope, cursor)}>; rel="next"'
+    found = isinstance(record, Identified) and not record.created
+    status = route.statuses[-1] if found else route.statuses[0]
+    return Response(record.model_dump_json(), status, headers, "application/json")
+
+
+def _has(scope: Mapping[str, Any], tag: str) -> bool:
+    """Whether ``If-None-Match`` lists a tag; weak ones count, as RFC 9110 (section 13.1.2) says."""
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"if-none-match"]
+    return any(value.strip() == "*" or tag in _TAGS.findall(value) for value in values)
+
+
+def _continued(scope: Mapping[str, Any], cursor: str) -> str:
+    """The same request from a cursor on."""
+    query = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True)
+    kept = [(name, value) for name, value in query if name != "cursor"]
+    return f"{scope['path']}?{urlencode([*kept, ('cursor', cursor)])}"

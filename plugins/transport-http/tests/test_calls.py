@@ -1,0 +1,370 @@
+"""Calls over a socket: what HTTP adds to an operation, and what is refused on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from muniment.models import Agent
+
+Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
+
+ADA = Agent(name="ada", instance="1")
+JSON = {"content-type": "application/json"}
+
+
+async def write(client: httpx2.AsyncClient, content: str = "first line\nsecond line", **more: Any) -> str:
+    """The id of a new memory."""
+    return str((await client.post("/v1/memories", json={"content": content, **more})).json()["id"])
+
+
+def problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem that a response must be."""
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    body: dict[str, Any] = response.json()
+    assert (body["status"], body["code"]) == (status, code)
+    assert {"type", "title", "detail"} <= set(body)
+    return body
+
+
+async def test_a_write_says_where_it_is(client: httpx2.AsyncClient) -> None:
+    """201, the memory's address and its version; the address gives the memory."""
+    written = await client.post("/v1/memories", json={"content": "a note", "tags": ["t"]})
+    read = await client.get(written.headers["location"])
+
+    assert (written.status_code, written.headers["etag"]) == (201, '"v1"')
+    assert (read.status_code, read.headers["etag"], read.json()["content"]) == (200, '"v1"', "a note")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [('"v1"', 304), ('W/"v1"', 304), ('"v7", "v1"', 304), ("*", 304), ('"v2"', 200), ('"v11"', 200), ("v1", 200)],
+)
+async def test_what_the_client_has_is_not_sent(client: httpx2.AsyncClient, sent: str, status: int) -> None:
+    """304 without a body where If-None-Match lists the version, strong or weak."""
+    path = f"/v1/memories/{await write(client)}"
+
+    read = await client.get(path, headers={"if-none-match": sent})
+
+    assert (read.status_code, read.headers["etag"], bool(read.content)) == (status, '"v1"', status == 200)
+
+
+async def test_a_stale_precondition_is_not_a_stale_version(client: httpx2.AsyncClient) -> None:
+    """A stale If-Match is 412 and a stale ``version`` 409, both with the version that is current; nothing changes."""
+    path = f"/v1/memories/{await write(client)}"
+    moved = await client.patch(path, json={"tags": ["a"]}, headers={"if-match": '"v1"'})
+
+    by_header = await client.patch(path, json={"tags": ["b"]}, headers={"if-match": '"v1"'})
+    by_body = await client.patch(path, json={"tags": ["b"], "version": 1})
+    by_query = await client.delete(path, params={"version": 1})
+
+    assert (moved.status_code, moved.headers["etag"]) == (200, '"v2"')
+    for refused, status in ((by_header, 412), (by_body, 409), (by_query, 409)):
+        assert problem(refused, status, "version_conflict")["details"] == {"current_version": 2}
+    assert (await client.get(path)).json()["tags"] == ["a"]
+
+
+@pytest.mark.parametrize("tag", ['"v0"', 'W/"v1"', '"1"', "v1", '"v2147483648"', '""', '"v01"'])
+async def test_a_tag_that_is_no_version_never_matches(client: httpx2.AsyncClient, tag: str) -> None:
+    """An entity tag that no version has, or a weak one, fails the precondition."""
+    path = f"/v1/memories/{await write(client)}"
+
+    problem(await client.delete(path, headers={"if-match": tag}), 412, "version_conflict")
+    assert (await client.get(path)).status_code == 200
+
+
+async def test_any_version_matches_a_star(client: httpx2.AsyncClient) -> None:
+    """``If-Match: *`` asks for no version, but for a memory that is there."""
+    path = f"/v1/memories/{await write(client)}"
+
+    assert (await client.delete(path, headers={"if-match": "*"})).status_code == 200
+    problem(await client.delete(path, headers={"if-match": "*"}), 404, "not_found")
+
+
+async def test_the_version_is_said_once(client: httpx2.AsyncClient) -> None:
+    """Header and body may say the same; what differs, several tags, and a tag where no version is taken are refused."""
+    path = f"/v1/memories/{await write(client)}"
+
+    two = await client.patch(path, json={"tags": ["a"], "version": 2}, headers={"if-match": '"v1"'})
+    several = await client.patch(path, json={"tags": ["a"]}, headers={"if-match": '"v1", "v2"'})
+    useless = await client.post("/v1/memories", json={"content": "c"}, headers={"if-match": '"v1"'})
+    same = await client.patch(path, json={"tags": ["a"], "version": 1}, headers={"if-match": '"v1"'})
+
+    assert [problem(refused, 422, "invalid_input")["details"]["field"] for refused in (two, several, useless)] == [
+        "version",
+        "If-Match",
+        "If-Match",
+    ]
+    assert same.status_code == 200
+
+
+async def test_a_section_has_a_version_before_it_is_written(connect: Open) -> None:
+    """A section's version begins with 0, so that a first write can be made safe."""
+    async with connect("keeper", agent=ADA) as client:
+        first = {"if-match": '"v0"'}
+        written = await client.put("/v1/agent/sections/soul", json={"value": "kind"}, headers=first)
+        again = await client.put("/v1/agent/sections/soul", json={"value": "unkind"}, headers=first)
+
+    assert written.json()["versions"] == {"soul": 1}
+    assert problem(again, 412, "version_conflict")["details"] == {"current_version": 1}
+
+
+async def test_a_retry_gets_the_first_reply(client: httpx2.AsyncClient) -> None:
+    """The same key and body give the first receipt; another body, and a key where none is taken, are refused."""
+    key = {"idempotency-key": "k-1"}
+    first = await client.post("/v1/memories", json={"content": "once"}, headers=key)
+    again = await client.post("/v1/memories", json={"content": "once"}, headers=key)
+    in_body = await client.post("/v1/memories", json={"content": "once", "idempotency_key": "k-1"})
+    other = await client.post("/v1/memories", json={"content": "twice"}, headers=key)
+    two = await client.post("/v1/memories", json={"content": "once", "idempotency_key": "k-2"}, headers=key)
+    useless = await client.delete(first.headers["location"], headers=key)
+    empty = await client.post("/v1/memories", json={"content": "once"}, headers={"idempotency-key": ""})
+
+    assert first.json() == again.json() == in_body.json()
+    assert first.headers["location"] == again.headers["location"]
+    problem(other, 422, "idempotency_conflict")
+    for refused, field in ((two, "idempotency_key"), (useless, "Idempotency-Key"), (empty, "idempotency_key")):
+        assert problem(refused, 422, "invalid_input")["details"]["field"] == field
+    assert len((await client.get("/v1/memories")).json()["items"]) == 1
+
+
+async def test_null_in_a_merge_patch_removes(client: httpx2.AsyncClient) -> None:
+    """RFC 7396: null takes the tags away, and the memory out of its project; content and scope cannot be taken away."""
+    path = f"/v1/memories/{await write(client, tags=['t'], project='acme/web')}"
+    media = {"content-type": "application/merge-patch+json"}
+
+    for body in ('{"tags": null}', '{"project": null}'):
+        assert (await client.patch(path, content=body, headers=media)).status_code == 200
+    read = (await client.get(path)).json()
+    for body, code in (('{"content": null}', "content_empty"), ('{"scope": null}', "invalid_input")):
+        problem(await client.patch(path, content=body, headers=media), 422, code)
+
+    assert (read["tags"], read["scope"], read["project_id"]) == ([], "user", None)
+    assert read["content"] == (await client.get(path)).json()["content"]
+
+
+async def test_text_is_patched_apart(client: httpx2.AsyncClient) -> None:
+    """A fragment is replaced by an operation of its own; a merge patch does not know its fields."""
+    path = f"/v1/memories/{await write(client)}"
+
+    merged = await client.patch(path, json={"old_string": "first", "new_string": "1st"})
+    patched = await client.post(f"{path}/patch", json={"old_string": "first", "new_string": "1st"})
+
+    assert problem(merged, 422, "invalid_input")["details"]["field"] == "old_string"
+    assert (patched.json()["delta"], patched.headers["etag"]) == (-2, '"v2"')
+    assert (await client.get(path)).json()["content"] == "1st line\nsecond line"
+
+
+async def test_a_page_links_to_the_next(client: httpx2.AsyncClient) -> None:
+    """``Link`` leads through all pages, each item once, keeping the filters; the last page has none."""
+    ids = {await write(client, f"note {number}", tags=["a b"[:1]]) for number in range(5)}
+    await write(client, "untagged")
+    seen: list[str] = []
+    url = "/v1/memories?tags=a&limit=2"
+    pages = 0
+    while url:
+        page = await client.get(url)
+        seen += [item["id"] for item in page.json()["items"]]
+        assert ("link" in page.headers) == (page.json()["cursor"] is not None)
+        url = page.links["next"]["url"] if "next" in page.links else ""
+        pages += 1
+
+    assert (pages, len(seen), set(seen)) == (3, 5, ids)
+
+
+async def test_a_project_is_made_by_a_write(connect: Open) -> None:
+    """A person who names a new project in a write makes it, unless the configuration says otherwise."""
+    async with connect() as client:
+        made = await client.post("/v1/memories", json={"content": "c", "project": "acme/new"})
+        listed = (await client.get("/v1/projects")).json()["items"]
+        read = await client.get("/v1/memories", params={"project": "acme/unread"})
+    async with connect("bob", projects="require-existing") as client:
+        refused = await client.post("/v1/memories", json={"content": "c", "project": "acme/new"})
+
+    assert made.status_code == 201
+    assert [project["key"] for project in listed] == ["acme/new"]
+    problem(read, 404, "unknown_project")
+    problem(refused, 404, "unknown_project")
+
+
+async def test_a_project_is_created_once(client: httpx2.AsyncClient) -> None:
+    """201 says that this call registered it, 200 that it was there; a key may hold a slash."""
+    path = f"/v1/projects/{quote('acme/web', safe='')}"
+
+    answers = [await client.put(path), await client.put(path, json={})]
+    shared = await client.put(f"{path}/shares/{quote('a/b c', safe='')}", json={"access": "ro"})
+    project = (await client.put(path)).json()["project"]
+
+    assert [(answer.status_code, answer.json()["created"]) for answer in answers] == [(201, True), (200, False)]
+    assert shared.status_code == 200
+    assert (project["key"], project["shares"]) == ("acme/web", {"a/b c": "ro"})
+    assert (await client.delete(f"{path}/shares/{quote('a/b c', safe='')}?version=2")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a:b@c+d"])
+async def test_any_agent_has_an_address(connect: Open, name: str) -> None:
+    """A name that holds a slash, or is a step in a path, is one segment when it is percent-encoded."""
+    path = f"/v1/agents/{quote(name, safe='').replace('.', '%2E')}/1"
+    async with connect("platform", platform=True) as client:
+        registered = await client.put(path, json={"pods": ["den"]})
+
+    assert registered.json()["agent"] == {"name": name, "instance": "1"}
+
+
+async def test_head_is_get_without_the_body(client: httpx2.AsyncClient) -> None:
+    """The same status and headers, and no body."""
+    path = f"/v1/memories/{await write(client)}"
+
+    got, headed = await client.get(path), await client.head(path)
+
+    assert (headed.status_code, headed.content) == (200, b"")
+    assert [headed.headers[name] for name in ("etag", "content-length")] == [
+        got.headers[name] for name in ("etag", "content-length")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("unknown=1", "unknown"),
+        ("user=bob", "user"),
+        ("content=x", "content"),
+        ("limit=1&limit=2", "limit"),
+        ("limit=1.0", "limit"),
+        ("limit=%221%22", "limit"),
+        ("limit=+1", "limit"),
+        ("limit=1e1", "limit"),
+        ("limit=", "limit"),
+        ("limit=" + "9" * 5_000, "limit"),
+        ("limit=%D9%A1", "limit"),
+        ("deleted=1", "deleted"),
+        ("deleted=True", "deleted"),
+        ("deleted=null", "deleted"),
+        ("scope=user&scope=user", "scope"),
+        ("project=a%00", "project"),
+        ("project=%ff", "project"),
+        ("tags=", "tags.0"),
+        ("cursor=", "cursor"),
+        ("x", "x"),
+        ("=x", "input"),
+    ],
+)
+async def test_the_query_is_strict(client: httpx2.AsyncClient, query: str, field: str) -> None:
+    """An unknown, repeated or ill-typed parameter is refused by its name; a number is written as JSON writes it."""
+    refused = await client.get(f"/v1/memories?{query}")
+
+    assert problem(refused, 422, "invalid_input")["details"]["field"] == field
+
+
+async def test_the_query_has_types(client: httpx2.AsyncClient) -> None:
+    """Numbers, truth values and lists arrive as such."""
+    memory = await write(client, tags=["a", "b"])
+    await client.delete(f"/v1/memories/{memory}")
+
+    found = await client.get("/v1/memories?deleted=true&limit=5&tags=a&tags=b&scope=user")
+
+    assert [item["id"] for item in found.json()["items"]] == [memory]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("GET", "/v1/memories", {"limit": 1}, "limit"),
+        ("GET", "/v1/memories", {"other": 1}, "other"),
+        ("POST", "/v1/memories/x/patch", {"id": "y", "old_string": "a", "new_string": "b"}, "id"),
+        ("DELETE", "/v1/memories/x", {"version": 1}, "version"),
+        ("POST", "/v1/memories?content=x", {"content": "y"}, "content"),
+        ("POST", "/v1/memories", {"content": "y", "principal": "bob"}, "principal"),
+        ("POST", "/v1/memories", {"content": "y", "tags": None, "Content": "z"}, "tags"),
+    ],
+)
+async def test_each_field_has_its_place(
+    client: httpx2.AsyncClient, method: str, path: str, body: dict[str, Any], field: str
+) -> None:
+    """A field elsewhere than in its place is refused, as is one that the operation does not have."""
+    refused = await client.request(method, path, json=body)
+
+    assert problem(refused, 422, "invalid_input")["details"]["field"] == field
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"", b"nonsense", b"{'a': 1}", b"[" * 100_000, b'{"content": 1' + b"0" * 5_000 + b"}"]
+)
+async def test_a_body_that_is_not_json(client: httpx2.AsyncClient, body: bytes) -> None:
+    """400 where it cannot be parsed, and never 500; without a body its required fields are missing."""
+    refused = await client.post("/v1/memories", content=body, headers=JSON)
+
+    if body:
+        problem(refused, 400, "invalid_input")
+    else:
+        assert problem(refused, 422, "invalid_input")["details"]["field"] == "content"
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])
+async def test_a_body_that_is_no_object(client: httpx2.AsyncClient, body: bytes) -> None:
+    """JSON that is no object is refused as such."""
+    refused = await client.post("/v1/memories", content=body, headers=JSON)
+
+    assert problem(refused, 422, "invalid_input")["details"]["field"] == "body"
+
+
+@pytest.mark.parametrize(
+    ("method", "media", "status"),
+    [
+        ("POST", "application/json", 201),
+        ("POST", "application/json; charset=utf-8", 201),
+        ("POST", "APPLICATION/JSON", 201),
+        ("POST", "application/merge-patch+json", 415),
+        ("POST", "text/plain", 415),
+        ("POST", "application/x-www-form-urlencoded", 415),
+        ("POST", "", 415),
+        ("PATCH", "application/merge-patch+json", 200),
+        ("PATCH", "application/json", 200),
+        ("PATCH", "application/json-patch+json", 415),
+    ],
+)
+async def test_a_body_is_json_by_its_name(client: httpx2.AsyncClient, method: str, media: str, status: int) -> None:
+    """What a page can send without being asked (a form, plain text) is no JSON, whatever it holds."""
+    path = f"/v1/memories/{await write(client)}" if method == "PATCH" else "/v1/memories"
+
+    sent = await client.request(method, path, content=b'{"content": "c"}', headers={"content-type": media})
+
+    assert sent.status_code == status
+    if status == 415:
+        problem(sent, 415, "invalid_input")
+        assert "application/json" in sent.headers["accept-patch" if method == "PATCH" else "accept-post"]
+
+
+async def test_a_compressed_body_is_refused(client: httpx2.AsyncClient) -> None:
+    """A body is taken as it is, so its limit is that of what is read."""
+    refused = await client.post("/v1/memories", content=b"x", headers={**JSON, "content-encoding": "gzip"})
+
+    problem(refused, 415, "invalid_input")
+
+
+async def test_agents_and_the_platform_have_their_own(connect: Open) -> None:
+    """A caller that an operation is not for is refused with 403, whatever its input."""
+    async with connect() as client:
+        for method, path in (
+            ("POST", "/v1/agent/events/claim"),
+            ("PUT", "/v1/agents/ada/1"),
+            ("GET", "/v1/agent/events"),
+        ):
+            problem(await client.request(method, path), 403, "access_denied")
+
+
+async def test_an_event_goes_its_way(connect: Open) -> None:
+    """The platform enqueues, the agent claims and acknowledges."""
+    bea = Agent(name="bea", instance="1")
+    async with connect("platform", platform=True) as platform, connect("keeper", agent=bea) as agent:
+        enqueued = await platform.post("/v1/agents/bea/1/events", json={"payload": {"content": "hi"}})
+        (delivery,) = (await agent.post("/v1/agent/events/claim", json={})).json()["items"]
+        acked = await agent.post(f"/v1/agent/events/{delivery['id']}/ack", json={"token": delivery["token"]})
+
+    assert (enqueued.status_code, delivery["id"]) == (201, enqueued.json()["id"])
+    assert acked.json()["outcome"] == "acknowledged"
