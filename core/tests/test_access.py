@@ -42,15 +42,22 @@ def test_require_hides_what_is_not_readable() -> None:
 
 
 def test_choosing_among_projects_with_one_key() -> None:
-    """Own first, then the strongest grant, then the oldest; a key wins over an id; unreadable ones do not count."""
+    """Own first, then the strongest grant, then the oldest; unreadable ones do not count."""
     own = project("own", "ann", days=9)
     strong = project("strong", "bob", Share.RW, days=5)
     old = project("old", "bob", Share.RO)
-    by_id = project("key", "ann", key="other")
     hidden = project("hidden", "bob")
-    everything = [by_id, hidden, old, strong, own]
+    everything = [hidden, old, strong, own]
     assert access.choose_project(ANN, everything, "key") is own
     assert access.choose_project(ANN, everything[:-1], "key") is strong
     assert access.choose_project(ANN, everything[:-2], "key") is old
-    assert access.choose_project(ANN, everything[:-3], "key") is by_id
     assert access.choose_project(ANN, [hidden], "key") is None
+
+
+def test_an_id_names_its_own_project_alone() -> None:
+    """A key is whatever its owner likes, also the id of another's project; that takes nobody's calls away from it."""
+    meant = project("7d4f", "bob", Share.RO, days=9)
+    impostor = project("impostor", "carl", Share.RW, key="7d4f")
+    own = project("own", "ann", key="7d4f")
+    assert access.choose_project(ANN, [impostor, own, meant], "7d4f") is meant
+    assert access.choose_project(ANN, [impostor, own], "7d4f") is own

@@ -141,6 +141,13 @@ class Unauthenticated(MunimentError):
     http_status = 401
 
 
+class IssuerUnavailable(MunimentError):
+    """Credentials cannot be checked now, since their issuer's keys cannot be had; try again in a moment."""
+
+    code = "issuer_unavailable"
+    http_status = 503
+
+
 class PayloadTooLarge(MunimentError):
     """The request is larger than the server takes; send less at once."""
 
@@ -153,6 +160,26 @@ class RateLimited(MunimentError):
 
     code = "rate_limited"
     http_status = 429
+
+    @property
+    def retry_after(self) -> int:
+        """How many seconds to wait, which ``details`` say where it is more than one."""
+        said = self.details.get("retry_after")
+        return said if isinstance(said, int) else 1
+
+
+class RequestTimedOut(MunimentError):
+    """The request did not come whole in time; send it again, faster."""
+
+    code = "request_timed_out"
+    http_status = 408
+
+
+class ShuttingDown(MunimentError):
+    """The server is ending and has given this call up; look what it did before you repeat it."""
+
+    code = "shutting_down"
+    http_status = 503
 
 
 class CapabilityNotSupported(MunimentError):

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from muniment import limits
 
@@ -77,30 +77,52 @@ class Agent(Record):
     name: AgentId
     instance: AgentId
 
+    @classmethod
+    def parse(cls, text: object) -> Agent:
+        """The agent of ``NAME/INSTANCE``. A name may hold slashes; the last one begins the instance.
+
+        Raises ValueError, with the end of a sentence that begins with what the text is.
+        """
+        name, _, instance = text.rpartition("/") if isinstance(text, str) else ("", "", "")
+        try:
+            return cls(name=name, instance=instance)
+        except ValidationError:
+            raise ValueError(
+                "must be NAME/INSTANCE, such as ada/1, each 1 to 64 letters, digits or . _ : @ / + - characters"
+            ) from None
+
     if TYPE_CHECKING:  # a frozen model is hashable; type checkers do not know
 
         def __hash__(self) -> int: ...
 
 
 class Principal(Record):
-    """Who calls, as the authenticator proved it; never taken from an operation's input."""
+    """Who calls, as the authenticator proved it; never taken from an operation's input.
+
+    ``read_only`` says that the credentials allow no operation that changes something, whatever its user may do.
+    """
 
     user: Name
     groups: frozenset[Name] = frozenset()
     agent: Agent | None = None
     platform: bool = False
+    read_only: bool = False
 
 
 class CallContext(Record):
     """What a surface knows of a call besides its input.
 
     ``default_project`` is the key that a write without a scope goes to; None means the caller's own scope.
+    ``request_id`` is what the surface calls the request, for the log; ``traceparent`` is the span that the client says
+    it belongs to, as W3C Trace Context has it.
     """
 
     principal: Principal
     surface: str = "engine"
     project_policy: ProjectPolicy = ProjectPolicy.REQUIRE_EXISTING
     default_project: str | None = None
+    request_id: str | None = None
+    traceparent: str | None = None
 
 
 class MemoryRecord(Record):

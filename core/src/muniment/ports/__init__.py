@@ -22,6 +22,13 @@ from muniment.ports.agents import (
     SectionsWrite,
     StoredSection,
 )
+from muniment.ports.authentication import (
+    METADATA_PATH,
+    Authenticator,
+    Callers,
+    metadata_url,
+)
+from muniment.ports.backlog import Backlog, BacklogStorage
 from muniment.ports.reading import (
     Audience,
     Found,
@@ -38,6 +45,7 @@ from muniment.ports.seats import (
     Storage,
     Transport,
 )
+from muniment.ports.tokens import NewToken, StoredToken, TokenStorage
 from muniment.ports.vectors import (
     Passages,
     PassageVector,
@@ -64,11 +72,16 @@ from muniment.ports.writing import (
 )
 
 __all__ = [
+    "METADATA_PATH",
     "AgentStorage",
     "Appended",
     "Applied",
     "Audience",
     "AuditDraft",
+    "Authenticator",
+    "Backlog",
+    "BacklogStorage",
+    "Callers",
     "Claim",
     "Claimed",
     "ClaimedEvent",
@@ -84,6 +97,7 @@ __all__ = [
     "Mutation",
     "NewEvent",
     "NewProject",
+    "NewToken",
     "Outdated",
     "PassageVector",
     "Passages",
@@ -105,8 +119,11 @@ __all__ = [
     "Storage",
     "StoredReceipt",
     "StoredSection",
+    "StoredToken",
+    "TokenStorage",
     "Transport",
     "Unembedded",
     "Vector",
     "Vectors",
+    "metadata_url",
 ]

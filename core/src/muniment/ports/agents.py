@@ -187,7 +187,8 @@ class AgentStorage(Protocol):
         ...
 
     async def raise_last_seen(self, agent: Agent, revision: int) -> int:
-        """Raise the last seen revision to at least ``revision``; what it is now, 0 where there is no envelope."""
+        """Raise the last seen revision to at least ``revision``, of an envelope that does not exist from 0; what it is
+        now."""
         ...
 
     async def enqueue(self, event: NewEvent) -> datetime:
@@ -197,8 +198,10 @@ class AgentStorage(Protocol):
     async def claim(self, claim: Claim) -> Claimed:
         """Deliver events: each gets its token, its lease and one more attempt, and no other claim gets it meanwhile.
 
-        Revision, last seen and entries are read in one snapshot; ``digests.choose`` makes the digest, also where there
-        is no event, and its ``delivered`` is persisted with every event of the claim, in the same transaction.
+        Revision, last seen and entries are read in one snapshot, which shows all that was appended before the events
+        were enqueued; ``digests.choose`` makes the digest, also where there is no event. Its ``delivered`` is persisted
+        with each event in the write that gives it its token. The events of one claim may be several writes: of one that
+        fails some may be delivered, and can be claimed again when their leases are over.
         """
         ...
 
@@ -223,7 +226,8 @@ class AgentStorage(Protocol):
         ...
 
     async def requeue(self, agent: Agent, event_ids: Sequence[str], *, attempts_max: int) -> Sequence[str]:
-        """Let dead events be claimed again, as if they had had no attempts; the ids that were dead.
+        """Let dead events be claimed again, as if they had had no attempts; the ids that were dead, in the order
+        in which they were given.
 
         Their latest token stays good until the next claim.
         """

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from muniment.lexical import Terms
-from muniment.models import AuditRecord, CallContext, MemoryRecord
+from muniment.models import AuditRecord, MemoryRecord
 from muniment.ports.agents import AgentStorage
+from muniment.ports.authentication import Callers
+from muniment.ports.backlog import BacklogStorage
 from muniment.ports.reading import Audience, Found, MemoryFacts, Outdated, Position, ProjectFacts, SearchQuery, Selector
+from muniment.ports.tokens import TokenStorage
 from muniment.ports.vectors import Passages, Space, Unembedded, Vector, Vectors
 from muniment.ports.writing import Applied, AuditDraft, Mutation, NewProject, ShareChange, StoredReceipt
 
@@ -33,8 +36,9 @@ class PluginContext:
 
 
 @runtime_checkable
-class Storage(AgentStorage, Protocol):
-    """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, and agent memory.
+class Storage(AgentStorage, TokenStorage, BacklogStorage, Protocol):
+    """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, agent memory, and API
+    tokens; a plugin of contract 1.0 keeps no tokens and counts no backlog.
 
     Every method may raise StorageUnavailable, after which nothing of a write is known to be stored. A call that is
     cancelled is over when CancelledError leaves it: it was applied, or it never will be. Calls overlap, from one event
@@ -102,8 +106,9 @@ class Storage(AgentStorage, Protocol):
         (N, average length, document frequencies) are counted over all of them, before the selector narrows. The
         best ``ranking.POOL`` of each leg are candidates, every candidate gets its exact score in every leg, and
         ``ranking.fuse`` orders them; a storage may compute the same in its engine. ``ranking.scores_of_all`` and
-        ``Scores`` do all but the cosines for one that keeps postings. A cosine is that of the two vectors, whatever
-        their lengths; equal vectors must get equal ones.
+        ``Scores`` do all but the cosines for one that keeps postings, and ``ranking.PassageMatrix`` does these for one
+        that has the vectors in the process. A cosine is that of the two vectors, whatever their lengths; equal vectors
+        must get equal ones, and what has no direction, such as a vector of zeros, gets none.
         """
         ...
 
@@ -193,9 +198,10 @@ class Embedder(Protocol):
 class Transport(Protocol):
     """Lets clients call an engine's operations, generated from the registry."""
 
-    async def serve(self, engine: Engine, local: CallContext) -> None:
+    async def serve(self, engine: Engine, callers: Callers) -> None:
         """Serve until the client leaves or the task is cancelled; what was begun is finished.
 
-        ``local`` is the caller that the configuration names, for a transport that authenticates nobody itself.
+        Over standard streams the caller is ``callers.local``. Over a network ``callers.check_address`` comes before
+        listening, ``callers.context`` before each call, and no request may have more than ``callers.body_max`` bytes.
         """
         ...

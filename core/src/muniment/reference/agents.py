@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from muniment import acknowledgement, digests
 from muniment.agent_models import AckOutcome, Exchange, SectionName
 from muniment.digests import Digest, StoredExchange
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import VersionConflict
 from muniment.models import Agent
 from muniment.ports import (
     Appended,
@@ -30,6 +30,7 @@ from muniment.ports import (
     SectionsWrite,
     StoredSection,
 )
+from muniment.ports.refusals import no_delivery
 from muniment.reference.agent_rows import AgentData, EnvelopeRow, EventRow
 from muniment.reference.base import Base
 
@@ -272,7 +273,7 @@ class ReferenceAgents(Base):
         """An event that was delivered to the agent. Raises NotFound."""
         row = self.event(agent, event_id)
         if row is None or row.token is None:
-            raise NotFound(f"There is no event {event_id} that was delivered to this agent; claim it first.")
+            raise no_delivery(event_id)
         return row
 
     def outcome(self, row: EventRow, token: str) -> AckOutcome:

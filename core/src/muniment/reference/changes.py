@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from muniment import limits
-from muniment.errors import NotFound, VersionConflict
+from muniment.errors import VersionConflict
 from muniment.ports import (
     Applied,
     Create,
@@ -25,6 +25,7 @@ from muniment.ports import (
     Revise,
     Vector,
 )
+from muniment.ports.refusals import no_memory
 from muniment.reference.base import Base
 from muniment.reference.rows import MemoryRow, PassageKey, ReceiptRow, ReferenceData, Staged
 
@@ -70,7 +71,7 @@ class Changes(Base):
         """The row that the mutation was made for. Raises NotFound, VersionConflict."""
         row = self.data.memories.get(mutation.memory_id)
         if row is None or row.deleted is not deleted:
-            raise NotFound(f"There is no memory {mutation.memory_id} that is {'' if deleted else 'not '}deleted.")
+            raise no_memory(mutation.memory_id, deleted=deleted)
         self.match_version(row.version, mutation.expected_version)
         return row
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord, Share
-from muniment.ports import Placement, ReceiptClaim, Space, Vector, Vectors
+from muniment.ports import Placement, ReceiptClaim, Space, StoredToken, Vector, Vectors
 from muniment.reference.agent_rows import AgentData
 
 PassageKey = tuple[str, str]
@@ -70,6 +70,14 @@ class ReceiptRow:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token and the hash that it is found by."""
+
+    digest: str
+    token: StoredToken
+
+
 @dataclass(slots=True)
 class ReferenceData:
     """Everything that is stored. Several clients may share one; it outlives a client that is closed."""
@@ -80,6 +88,7 @@ class ReferenceData:
     receipts: dict[tuple[str, str], ReceiptRow] = field(default_factory=dict[tuple[str, str], ReceiptRow])
     agents: AgentData = field(default_factory=AgentData)
     spaces: dict[str, tuple[Space, Vectors]] = field(default_factory=dict[str, tuple[Space, Vectors]])
+    tokens: dict[str, TokenRow] = field(default_factory=dict[str, TokenRow])
 
 
 @dataclass(slots=True)

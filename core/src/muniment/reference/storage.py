@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from muniment.errors import NotFound
 from muniment.lexical import Terms
 from muniment.models import Agent, AuditRecord, MemoryRecord
 from muniment.ports import (
     Applied,
     Audience,
     AuditDraft,
+    Backlog,
+    Claim,
     Found,
     MemoryFacts,
     NewProject,
@@ -33,18 +34,21 @@ from muniment.ports import (
     Unembedded,
     Vectors,
 )
+from muniment.ports.refusals import no_project
+from muniment.reference.agent_rows import EventRow
 from muniment.reference.agents import ReferenceAgents
 from muniment.reference.changes import Changes
 from muniment.reference.readers import Readers
 from muniment.reference.rows import MemoryRow, ProjectRow, ReferenceData
 from muniment.reference.search import ExactSearch
+from muniment.reference.tokens import ReferenceTokens
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class ReferenceStorage(Readers, Changes, ReferenceAgents, ExactSearch):
+class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, ExactSearch):
     """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
 
     WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
@@ -119,7 +123,7 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ExactSearch):
         await self.pause()
         row = self.data.projects.get(change.project_id)
         if row is None:
-            raise NotFound(f"There is no project {change.project_id}.")
+            raise no_project(change.project_id)
         self.match_grants(row, change)
         row = self.shared(row, change)
         self.data.projects[row.id] = row
@@ -270,6 +274,27 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ExactSearch):
     def is_present(self, row: MemoryRow, version: int) -> bool:
         """Whether what was made in the background for this version is still good for the memory."""
         return not row.deleted and row.version == version
+
+    # ------------------------------------------------------------ what waits
+
+    async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
+        """Counted row by row."""
+        await self.pause()
+        now = self.clock()
+        events = [row for agent in self.agents.events for row in self.events_of(agent)]
+        memories = self.data.memories.values() if space is not None else ()
+        return Backlog(
+            events_waiting=sum(self.waits(row, attempts_max, now) for row in events),
+            embeddings_pending=sum(self.lacks_vectors(row, space or "") for row in memories),
+        )
+
+    def waits(self, row: EventRow, attempts_max: int, now: datetime) -> bool:
+        """Whether a claim would get an event."""
+        return self.is_claimable(row, Claim(row.agent, (), timedelta(0), attempts_max), now)
+
+    def lacks_vectors(self, row: MemoryRow, space: str) -> bool:
+        """Whether a live memory's passages in a space are not complete."""
+        return not row.deleted and space not in row.embedded
 
 
 def create(context: PluginContext) -> ReferenceStorage:

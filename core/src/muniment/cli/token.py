@@ -1,0 +1,161 @@
+"""``muniment token``: API tokens for who cannot sign in, such as a script or an agent's runtime."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from muniment.cli import options
+from muniment.errors import ConfigurationError, NotFound
+
+if TYPE_CHECKING:
+    from muniment.ports import StoredToken, TokenStorage
+
+T = TypeVar("T")
+
+PAGE = 200
+_DAYS = re.compile(r"([1-9][0-9]{0,4})d")
+_DAY = "%Y-%m-%d"
+
+
+@click.group("token", short_help="Make, list and revoke API tokens.")
+def command() -> None:
+    """Make, list and revoke API tokens, which prove who calls over HTTP.
+
+    They are kept in the storage that the configuration names, as hashes: a secret is printed once, when it is made.
+    """
+
+
+@command.command("create", short_help="Make a token and print its secret.")
+@click.option("--user", required=True, metavar="NAME", help="Whose token it is.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of that user; repeat for more.")
+@click.option(
+    "--scope",
+    "scopes",
+    required=True,
+    multiple=True,
+    metavar="SCOPE",
+    help="read, or write, which includes it; agent=NAME/INSTANCE or platform; repeat for more.",
+)
+@click.option(
+    "--expires", default="90d", show_default=True, metavar="WHEN", help="A number of days (30d), a date, or never."
+)
+@options.located
+def create(user: str, groups: tuple[str, ...], scopes: tuple[str, ...], expires: str, **flags: Any) -> None:
+    """Make a token and print its secret, alone, on standard output.
+
+    A user of an OpenID provider is spelled as it is when it signs in, such as corp:alice.
+    """
+    from muniment.authentication.tokens import new_token
+
+    secret, token = new_token(user, frozenset(groups), scopes, end_of(expires, datetime.now(UTC)))
+    kept = _run(flags, lambda storage: storage.add_token(token))
+    click.echo(f"muniment: token {kept.id} of {kept.user}, {_until(kept)}; its secret is not shown again", err=True)
+    click.echo(secret)
+
+
+@command.command("list", short_help="List all tokens.")
+@options.located
+def list_(**flags: Any) -> None:
+    """List all tokens, newest first, also those that are over; no secret is known any more."""
+    tokens = _run(flags, _all)
+    for line in _lines(tokens, datetime.now(UTC)):
+        click.echo(line)
+
+
+@command.command("revoke", short_help="End tokens at once.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@options.located
+def revoke(ids: tuple[str, ...], **flags: Any) -> None:
+    """End tokens at once: from the next request on, none of them proves anybody."""
+
+    async def all_of_them(storage: TokenStorage) -> list[tuple[str, StoredToken | None]]:
+        return [(one, await storage.revoke_token(one)) for one in ids]
+
+    revoked = _run(flags, all_of_them)
+    for _, token in revoked:
+        if token is not None:
+            click.echo(f"{token.id} of {token.user} is revoked.")
+    if unknown := [one for one, token in revoked if token is None]:
+        raise NotFound(f"There is no token {', '.join(unknown)}; muniment token list shows all there are.")
+
+
+def _run(flags: dict[str, Any], work: Callable[[TokenStorage], Awaitable[T]]) -> T:
+    """What ``work`` gives on the configured storage. Raises ConfigurationError where that keeps no tokens."""
+    import asyncio
+
+    from muniment.authentication.tokens import token_storage
+
+    loaded = options.settings(flags)
+    storage = options.plugins(loaded).storage(loaded.storage, loaded)
+    tokens = token_storage(storage)
+
+    async def on_it() -> T:
+        try:
+            await storage.open()
+            return await work(tokens)
+        finally:
+            await storage.close()
+
+    return asyncio.run(on_it())
+
+
+async def _all(storage: TokenStorage) -> list[StoredToken]:
+    from muniment.ports import Position
+
+    found: list[StoredToken] = []
+    after = None
+    while page := await storage.list_tokens(after=after, limit=PAGE):
+        found += page
+        after = Position(page[-1].created_at, page[-1].id)
+    return found
+
+
+def end_of(text: str, now: datetime) -> datetime | None:
+    """When a token ends that is made at ``now``. Raises ConfigurationError."""
+    if text == "never":
+        return None
+    if match := _DAYS.fullmatch(text):
+        return now + timedelta(days=int(match[1]))
+    try:
+        end = datetime.strptime(text, _DAY).replace(tzinfo=UTC)
+    except ValueError:
+        raise ConfigurationError(
+            f"--expires {text!r} is no time; write a number of days such as 30d, a date such as 2027-01-31, or never."
+        ) from None
+    if end <= now:
+        raise ConfigurationError(f"--expires {text} is over already; give a later date.")
+    return end
+
+
+def _until(token: StoredToken) -> str:
+    scopes = " ".join(token.scopes)
+    return f"{scopes}, " + (f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "without an end")
+
+
+def _lines(tokens: list[StoredToken], now: datetime) -> list[str]:
+    from muniment.authentication.tokens import state
+
+    rows = [("ID", "STATE", "EXPIRES", "LAST USED", "SCOPES", "USER", "GROUPS")]
+    rows += [
+        (
+            token.id,
+            state(token, now),
+            _moment(token.expires_at, "never"),
+            _moment(token.last_used_at, "-"),
+            " ".join(token.scopes),
+            token.user,
+            ", ".join(sorted(token.groups)) or "-",
+        )
+        for token in tokens
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _moment(at: datetime | None, otherwise: str) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else otherwise

@@ -1,0 +1,145 @@
+"""``muniment token``: what is printed where, and what ends a token."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from muniment import cli
+from muniment.authentication.tokens import ApiTokens
+from muniment.cli import token
+from muniment.errors import ConfigurationError, Unauthenticated
+from muniment.ports import PluginContext
+from muniment.reference import ReferenceData, ReferenceStorage
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ReferenceData:
+    """What every command's storage in memory keeps."""
+    kept = ReferenceData()
+
+    def create(context: PluginContext) -> ReferenceStorage:
+        return ReferenceStorage(kept)
+
+    monkeypatch.setattr("muniment.reference.storage.create", create)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MUNIMENT_STORAGE", "memory:")
+    return kept
+
+
+def run(*arguments: str) -> int:
+    """The exit code of ``muniment token``."""
+    return cli.run(["token", *arguments])
+
+
+def created(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    """A new token's id and secret."""
+    assert run("create", *arguments) == 0
+    printed = capsys.readouterr()
+    (id_,) = re.findall(r"token (\w+) of", printed.err)
+    return id_, printed.out.strip()
+
+
+def proves(data: ReferenceData, secret: str) -> str:
+    """The user that a secret proves."""
+
+    async def user() -> str:
+        tokens = ApiTokens(ReferenceStorage(data))
+        try:
+            return (await tokens.principal(secret)).user
+        finally:
+            await tokens.close()
+
+    return asyncio.run(user())
+
+
+def test_a_token_is_made_and_revoked(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output has the secret alone, so that a script can keep it; no other command knows it."""
+    id_, secret = created(capsys, "--user", "corp:alice", "--group", "eng", "--scope", "write", "--expires", "30d")
+    other, _ = created(capsys, "--user", "bob", "--scope", "read", "--scope", "agent=ada/1", "--expires", "never")
+    assert proves(data, secret) == "corp:alice"
+
+    assert run("list") == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["ID", "STATE"]
+    assert {row.split()[0] for row in rows} == {id_, other}
+    shown = next(row for row in rows if row.startswith(id_))
+    assert [part in shown for part in ("active", "write", "corp:alice", "eng")] == [True] * 4
+
+    assert run("revoke", id_) == 0
+    assert f"{id_} of corp:alice is revoked" in capsys.readouterr().out
+    with pytest.raises(Unauthenticated, match="revoked"):
+        proves(data, secret)
+    assert run("list") == 0
+    printed = capsys.readouterr().out
+    assert "revoked" in printed
+    assert secret not in printed
+
+
+def test_what_can_be_revoked_is(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:
+    """One id that is wrong keeps no other token alive; the exit code says that one was."""
+    id_, _ = created(capsys, "--user", "alice", "--scope", "read")
+
+    assert run("revoke", "nope", id_) == 1
+    printed = capsys.readouterr()
+    assert f"{id_} of alice is revoked" in printed.out
+    assert "no token nope" in printed.err
+
+
+def test_every_page_is_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are."""
+    monkeypatch.setattr(token, "PAGE", 2)
+    made = {created(capsys, "--user", "alice", "--scope", "read")[0] for _ in range(5)}
+
+    assert run("list") == 0
+    assert {row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]} == made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--scope", "read"], 2, "--user"),
+        (["--user", "alice"], 2, "--scope"),
+        (["--user", "alice", "--scope", "admin"], 1, "scope"),
+        (["--user", " ", "--scope", "read"], 1, "user"),
+        (["--user", "alice", "--group", "", "--scope", "read"], 1, "group"),
+        (["--user", "alice", "--scope", "read", "--expires", "soon"], 2, "--expires"),
+        (["--user", "alice", "--scope", "read", "--expires", "2001-01-01"], 2, "over already"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str], code: int, says: str, data: ReferenceData, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line that names the option; nothing is kept, and no secret printed."""
+    assert run("create", *arguments) == code
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert (printed.out, data.tokens) == ("", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("never", None),
+        ("1d", NOW + timedelta(days=1)),
+        ("90d", NOW + timedelta(days=90)),
+        ("2026-05-02", datetime(2026, 5, 2, tzinfo=UTC)),
+    ],
+)
+def test_when_a_token_ends(text: str, end: datetime | None) -> None:
+    """Days from now, the beginning of a day in UTC, or never."""
+    assert token.end_of(text, NOW) == end
+
+
+@pytest.mark.parametrize("text", ["", "0d", "-1d", "1h", "d", "999999d", "2026-05-01", "2026-13-01", "1.5d", "90"])
+def test_ends_that_are_none(text: str) -> None:
+    """Nothing is guessed: 90 may mean days or seconds."""
+    with pytest.raises(ConfigurationError, match="--expires"):
+        token.end_of(text, NOW)
