@@ -45,6 +45,8 @@ SENDER_MESSAGES_MAX = 20
 
 SECTION_BYTES_MAX = 1_000_000
 SECTION_BYTES_WARNED = 256_000
+SECTIONS_WRITABLE = 7
+"""How many sections a sync may hold."""
 SECTION_ENTRIES_MAX = 1_000
 CYCLES_KEPT = 40
 CYCLE_MAX = 500
@@ -55,3 +57,10 @@ LEASE_SECONDS_DEFAULT = 60
 LEASE_SECONDS_MAX = 3_600
 ATTEMPTS_MAX = 5
 """Deliveries of one event; after the last lease ran out it is dead."""
+
+JSON_ESCAPE_MAX = 6
+"""Bytes that JSON may take for one of a value. The worst is an escape, \\uXXXX, of a character of one byte, as some
+encoders write DEL; one of two bytes takes three times as many, one of three or four twice and three times."""
+BODY_MAX = SECTIONS_WRITABLE * SECTION_BYTES_MAX * JSON_ESCAPE_MAX + 1_000_000
+"""Bytes of a request over a network. The largest is a sync of every section, each at its limit and escaped throughout;
+the rest is for what is around the values."""

@@ -14,10 +14,18 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.stdio import stdio_client
 
+from muniment.engine import Engine
+from muniment.models import CallContext, Principal
+from muniment.ports import Callers
+from muniment.reference import HashEmbedder, ReferenceStorage
+from muniment.serving.addresses import Address, listening
+from muniment_transport_mcp.http import serve_on, url_of
+
 SERVING = Path(__file__).with_name("serving.py")
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 Spawn = Callable[..., AbstractAsyncContextManager[asyncio.subprocess.Process]]
+Served = Callable[..., AbstractAsyncContextManager[str]]
 
 
 @pytest.fixture
@@ -61,3 +69,23 @@ def spawn(tmp_path: Path) -> Spawn:
             await process.communicate()
 
     return spawned
+
+
+@pytest.fixture
+def served() -> Served:
+    """``served(engine)``: the address of an HTTP server in this process, for ada; what fails in it fails the test."""
+
+    @asynccontextmanager
+    async def serving_at(engine: Engine | None = None) -> AsyncGenerator[str]:
+        local = CallContext(principal=Principal(user="ada"), surface="cli")
+        ending = asyncio.Event()
+        async with engine or Engine(ReferenceStorage(), HashEmbedder()) as opened:
+            with listening(Address("127.0.0.1", 0)) as listener:
+                serving = asyncio.create_task(serve_on(listener, opened, Callers(local), ending))
+                try:
+                    yield url_of(listener)
+                finally:
+                    ending.set()
+                    await serving
+
+    return serving_at

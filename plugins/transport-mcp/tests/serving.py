@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from muniment import errors
 from muniment.engine import Engine
 from muniment.models import Agent, CallContext, Principal
-from muniment.ports import PluginContext, Space
+from muniment.ports import Callers, PluginContext, Space
 from muniment.reference import HashEmbedder, ReferenceStorage
 from muniment_transport_mcp.transport import create
 
@@ -105,7 +105,7 @@ async def main() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with Staged(ReferenceStorage(), embedder) as engine:
         spec = os.environ.get("SPEC", "mcp")
-        await create(PluginContext(spec=spec, data_dir=Path())).serve(engine, local)
+        await create(PluginContext(spec=spec, data_dir=Path())).serve(engine, Callers(local, anybody=True))
 
 
 with suppress(asyncio.CancelledError):

@@ -1,12 +1,11 @@
-"""Streamable HTTP, by the SDK's client and by bare requests: who is let in, how much, and how it ends."""
+"""Streamable HTTP, by the SDK's client and by bare requests: who is let in, and how much."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,19 @@ import httpx2
 import pytest
 from mcp.client import Client
 from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel
 
 from muniment.engine import Engine
 from muniment.errors import ConfigurationError
+from muniment.limits import BODY_MAX
 from muniment.models import CallContext, Principal
-from muniment.ports import PluginContext
-from muniment.reference import HashEmbedder, ReferenceStorage
-from muniment_transport_mcp import http
-from muniment_transport_mcp.admission import BODY_MAX
-from muniment_transport_mcp.http import HttpTransport, address, listening, serve_on
+from muniment.ports import Callers, PluginContext
+from muniment.reference import ReferenceStorage
+from muniment.serving.addresses import Address, listening
+from muniment_transport_mcp.http import HttpTransport
 from muniment_transport_mcp.transport import create
 
-Spawn = Callable[..., AbstractAsyncContextManager[asyncio.subprocess.Process]]
+Served = Callable[..., AbstractAsyncContextManager[str]]
+Bare = tuple[httpx2.AsyncClient, str]
 
 ERAS = [("legacy", "2025-11-25"), ("auto", "2026-07-28")]
 ADA = CallContext(principal=Principal(user="ada"), surface="cli")
@@ -35,21 +34,8 @@ LIST: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "para
 CALL: dict[str, Any] = {**LIST, "method": "tools/call", "params": {"name": "memory_list", "arguments": {}}}
 
 
-@asynccontextmanager
-async def served(engine: Engine | None = None) -> AsyncGenerator[str]:
-    """The address of a server in this process."""
-    async with engine or Engine(ReferenceStorage(), HashEmbedder()) as opened:
-        with listening("127.0.0.1", 0) as listener:
-            serving = asyncio.create_task(serve_on(listener, opened, ADA))
-            try:
-                yield address(listener)
-            finally:
-                serving.cancel()
-                await asyncio.wait({serving})
-
-
-@asynccontextmanager
-async def bare() -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
+@pytest.fixture
+async def bare(served: Served) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
     """A client that sends what it is told, and the address to send it to."""
     async with served() as url, httpx2.AsyncClient(trust_env=False, headers=JSON) as client:
         yield client, url
@@ -65,16 +51,8 @@ async def succeed(client: Client, tool: str, **arguments: Any) -> dict[str, Any]
     return json.loads(block.text)
 
 
-async def address_of(process: asyncio.subprocess.Process) -> str:
-    """Where a server process says that it listens."""
-    assert process.stderr is not None
-    async with asyncio.timeout(20):
-        line = (await process.stderr.readline()).decode()
-    return line.rpartition(" ")[2].strip()
-
-
 @pytest.mark.parametrize(("mode", "revision"), ERAS)
-async def test_both_generations_are_served_at_one_address(mode: str, revision: str) -> None:
+async def test_both_generations_are_served_at_one_address(served: Served, mode: str, revision: str) -> None:
     """A client that begins by a handshake and one that does not both write and read, as the configured user."""
     async with served() as url, Client(url, mode=mode) as client:
         assert client.protocol_version == revision
@@ -87,7 +65,7 @@ async def test_both_generations_are_served_at_one_address(mode: str, revision: s
         assert entry["surface"] == "mcp"
 
 
-async def test_two_clients_at_once_share_one_engine() -> None:
+async def test_two_clients_at_once_share_one_engine(served: Served) -> None:
     """Of two clients that edit the same version at once one wins, and the other is told so."""
     async with served() as url, Client(url, mode="legacy") as one, Client(url, mode="auto") as other:
         memory = await succeed(one, "memory_write", content="first")
@@ -104,32 +82,32 @@ async def test_two_clients_at_once_share_one_engine() -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_another_host_is_refused(host: str) -> None:
+async def test_another_host_is_refused(bare: Bare, host: str) -> None:
     """A page that rebound its own name to this machine reaches nothing."""
-    async with bare() as (client, url):
-        assert (await client.post(url, json=LIST, headers={"host": host})).status_code in (400, 421)
-        assert (await client.post(url, json=LIST, headers={"host": "localhost:1"})).status_code == 200
+    client, url = bare
+    assert (await client.post(url, json=LIST, headers={"host": host})).status_code in (400, 421)
+    assert (await client.post(url, json=LIST, headers={"host": "localhost:1"})).status_code == 200
 
 
-async def test_another_origin_is_refused() -> None:
+async def test_another_origin_is_refused(bare: Bare) -> None:
     """A page of another site, or of another port of this machine, reaches nothing; one of this server may."""
-    async with bare() as (client, url):
-        own = url.removesuffix("/mcp")
-        for origin in ("https://evil.example", "http://127.0.0.1:1", "http://localhost", "null"):
-            assert (await client.post(url, json=LIST, headers={"origin": origin})).status_code == 403
-        assert (await client.post(url, json=LIST, headers={"origin": own})).status_code == 200
+    client, url = bare
+    own = url.removesuffix("/mcp")
+    for origin in ("https://evil.example", "http://127.0.0.1:1", "http://localhost", "null"):
+        assert (await client.post(url, json=LIST, headers={"origin": origin})).status_code == 403
+    assert (await client.post(url, json=LIST, headers={"origin": own})).status_code == 200
 
 
-async def test_what_is_no_request_is_refused_with_a_reason() -> None:
+async def test_what_is_no_request_is_refused_with_a_reason(bare: Bare) -> None:
     """Another path, another method and a body that is no JSON."""
-    async with bare() as (client, url):
-        nowhere = await client.post(url.removesuffix("/mcp") + "/", json=LIST)
-        assert (nowhere.status_code, nowhere.json()["error"]["data"]["code"]) == (404, "not_found")
-        for method in ("GET", "DELETE", "PUT", "OPTIONS"):
-            refused = await client.request(method, url)
-            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
-        broken = await client.post(url, content=b"{")
-        assert (broken.status_code, broken.json()["error"]["code"]) == (400, -32700)
+    client, url = bare
+    nowhere = await client.post(url.removesuffix("/mcp") + "/", json=LIST)
+    assert (nowhere.status_code, nowhere.json()["error"]["data"]["code"]) == (404, "not_found")
+    for method in ("GET", "DELETE", "PUT", "OPTIONS"):
+        refused = await client.request(method, url)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    broken = await client.post(url, content=b"{")
+    assert (broken.status_code, broken.json()["error"]["code"]) == (400, -32700)
 
 
 async def in_pieces(count: int, sent: list[int] | None = None) -> AsyncIterator[bytes]:
@@ -140,32 +118,45 @@ async def in_pieces(count: int, sent: list[int] | None = None) -> AsyncIterator[
         yield b" " * 2**20
 
 
-async def test_a_body_over_the_limit_is_refused_typed() -> None:
+async def test_a_body_over_the_limit_is_refused_typed(bare: Bare) -> None:
     """413 says the limit, by the length that is announced and by what comes, and the server goes on."""
-    async with bare() as (client, url):
-        announced = await client.post(url, content=b"", headers={"content-length": "0"})
-        assert announced.status_code == 400
-        for content in (b" " * (BODY_MAX + 1), in_pieces(BODY_MAX // 2**20 + 1)):
-            refused = await client.post(url, content=content)
-            assert refused.status_code == 413
-            data = refused.json()["error"]["data"]
-            assert (data["code"], data["details"]) == ("payload_too_large", {"limit": BODY_MAX})
-        assert (await client.post(url, json=LIST)).status_code == 200
+    client, url = bare
+    announced = await client.post(url, content=b"", headers={"content-length": "0"})
+    assert announced.status_code == 400
+    for content in (b" " * (BODY_MAX + 1), in_pieces(BODY_MAX // 2**20 + 1)):
+        refused = await client.post(url, content=content)
+        assert refused.status_code == 413
+        data = refused.json()["error"]["data"]
+        assert (data["code"], data["details"]) == ("payload_too_large", {"limit": BODY_MAX})
+    assert (await client.post(url, json=LIST)).status_code == 200
 
 
-async def test_a_body_without_an_end_is_cut_off() -> None:
-    """A client that does not stop sending loses its connection, whether it listens or not."""
-    async with bare() as (client, url):
-        sent: list[int] = []
-        with suppress(httpx2.TransportError):
-            assert (await client.post(url, content=in_pieces(1_000, sent))).status_code == 413
-        assert len(sent) < 1_000
-        assert (await client.post(url, json=LIST)).status_code == 200
+@pytest.mark.parametrize(
+    ("path", "host", "status"), [("/mcp", "localhost", 413), ("/else", "localhost", 404), ("/mcp", "evil.example", 421)]
+)
+async def test_a_body_without_an_end_is_cut_off(bare: Bare, path: str, host: str, status: int) -> None:
+    """A client that does not stop sending loses its connection, whatever it was refused for."""
+    client, url = bare
+    sent: list[int] = []
+    at = url.removesuffix("/mcp") + path
+    with suppress(httpx2.TransportError):
+        refused = await client.post(at, content=in_pieces(100_000, sent), headers={"host": host})
+        assert refused.status_code == status
+    assert len(sent) < 100_000
+    assert (await client.post(url, json=LIST)).status_code == 200
+
+
+async def test_what_repairing_makes_too_long_is_refused_typed(bare: Bare) -> None:
+    """Stray bytes are read as NUL, escaped, which may be more than is taken; it is refused as what comes too long."""
+    client, url = bare
+    stray = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"' + b"\xff" * (BODY_MAX // 6) + b'"}}'
+    refused = await client.post(url, content=stray)
+    assert (refused.status_code, refused.json()["error"]["data"]["code"]) == (413, "payload_too_large")
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("text", [rb"lone \ud800 surrogate", b"stray \xff byte", rb"\ud83d\ude00 and \udfff"])
-async def test_text_that_utf8_cannot_carry_is_refused_by_its_field(revision: str, text: bytes) -> None:
+async def test_text_that_utf8_cannot_carry_is_refused_by_its_field(bare: Bare, revision: str, text: bytes) -> None:
     """READ-05: the engine's refusal, as over stdio, and no parse error that names nothing."""
     meta = b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
     meta += b'"io.modelcontextprotocol/clientCapabilities":{}},'
@@ -174,83 +165,30 @@ async def test_text_that_utf8_cannot_carry_is_refused_by_its_field(revision: str
         headers |= {"mcp-method": "tools/call", "mcp-name": "memory_write"}
     call = b'{"jsonrpc":"2.0","id":7,"method":"tools/call",'
     call += b'"params":{%b"name":"memory_write","arguments":{"content":"%b"}}}'
-    async with bare() as (client, url):
-        answer = await client.post(url, content=call % (meta, text), headers=headers)
-        refusal = json.loads(answer.json()["result"]["content"][0]["text"])
-        assert (refusal["code"], refusal["details"]) == ("invalid_input", {"field": "content"})
-        whole = await client.post(url, content=call % (meta, rb"\ud83d\ude00"), headers=headers)
-        assert not whole.json()["result"].get("isError")
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_what_was_begun_is_finished(spawn: Spawn, tmp_path: Path, how: signal.Signals) -> None:
-    """At a signal a call that runs is answered, new connections are refused, and the process leaves with 0."""
-    async with spawn("slow", "mcp:http://127.0.0.1:0") as process:
-        url = await address_of(process)
-        trace = tmp_path / "trace.txt"
-        async with httpx2.AsyncClient(trust_env=False, headers=JSON, timeout=20) as client:
-            calling = asyncio.create_task(client.post(url, json=CALL))
-            async with asyncio.timeout(10):
-                while not trace.exists() or "begin" not in trace.read_text(encoding="utf-8"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-            process.send_signal(how)
-            await asyncio.sleep(0.3)
-            with pytest.raises(httpx2.ConnectError):
-                await client.post(url, json=LIST)
-            assert not (await calling).json()["result"].get("isError")
-        async with asyncio.timeout(10):
-            assert await process.wait() == 0
-        assert trace.read_text(encoding="utf-8").split("\n") == [
-            "begin memory.list",
-            "end memory.list",
-            "closed",
-            "left",
-            "",
-        ]
-
-
-class Stuck(Engine):
-    """An engine whose calls never end."""
-
-    async def call(self, name: str, payload: Any, context: CallContext) -> BaseModel:
-        """Wait for ever."""
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
-async def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A call that never ends, and a request that never comes whole, keep the server for its time only."""
-    monkeypatch.setattr(http, "FINISH_SECONDS", 1)
-    async with httpx2.AsyncClient(trust_env=False, headers=JSON, timeout=20) as client:
-        async with asyncio.timeout(15):
-            async with served(Stuck(ReferenceStorage(), HashEmbedder())) as url:
-                calling = asyncio.create_task(client.post(url, json=CALL))
-                at = httpx2.URL(url)
-                reader, writer = await asyncio.open_connection(at.host, at.port)
-                writer.write(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf")
-                await asyncio.sleep(0.3)
-            given_up = await calling
-            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
-            writer.close()
-    assert (given_up.status_code, given_up.json()["error"]["data"]["code"]) == (503, "internal")
-    assert "Traceback" not in caplog.text
+    client, url = bare
+    answer = await client.post(url, content=call % (meta, text), headers=headers)
+    refusal = json.loads(answer.json()["result"]["content"][0]["text"])
+    assert (refusal["code"], refusal["details"]) == ("invalid_input", {"field": "content"})
+    whole = await client.post(url, content=call % (meta, rb"\ud83d\ude00"), headers=headers)
+    assert not whole.json()["result"].get("isError")
 
 
 async def test_a_port_that_is_taken_is_refused() -> None:
     """Whoever starts a second server is told which port, and what to do."""
-    with listening("127.0.0.1", 0) as taken:
+    with listening(Address("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         transport = create(PluginContext(spec=f"mcp:http://127.0.0.1:{port}", data_dir=Path()))
         async with Engine(ReferenceStorage(), None) as engine:
             with pytest.raises(ConfigurationError, match=f"port {port}.*choose another"):
-                await transport.serve(engine, ADA)
+                await transport.serve(engine, Callers(ADA, anybody=True))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
-def test_only_this_machine_is_served(host: str) -> None:
+async def test_only_this_machine_is_served(host: str) -> None:
     """As long as nobody is authenticated, an address that others reach is refused, and the reason given."""
-    with pytest.raises(ConfigurationError, match="credentials"):
-        HttpTransport.at(f"http://{host}:8765")
+    async with Engine(ReferenceStorage(), None) as engine:
+        with pytest.raises(ConfigurationError, match="credentials"):
+            await HttpTransport.at(f"http://{host}:8765").serve(engine, Callers(ADA, anybody=True))
 
 
 NO_ADDRESSES = """
@@ -269,5 +207,5 @@ def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
 def test_addresses_of_this_machine() -> None:
     """By number in either family, and by the one name that every machine has."""
     for url, host in (("127.0.0.1:0", "127.0.0.1"), ("127.1.2.3:80", "127.1.2.3"), ("localhost:1", "127.0.0.1")):
-        assert HttpTransport.at(f"http://{url}").host == host
-    assert HttpTransport.at("http://[::1]:8765").host == "::1"
+        assert HttpTransport.at(f"http://{url}").address.host == host
+    assert HttpTransport.at("http://[::1]:8765").address.host == "::1"

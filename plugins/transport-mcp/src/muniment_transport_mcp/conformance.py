@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
 
 import httpx2
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from muniment.conformance.target import Refused, TransportTarget
+from muniment.conformance.target import Reply, TransportTarget
 from muniment.engine import Engine
 from muniment.errors import ConfigurationError
+from muniment.limits import BODY_MAX
 from muniment.models import CallContext
-from muniment_transport_mcp.admission import BODY_MAX
-from muniment_transport_mcp.conformance_client import McpClient, OverHttp, OverLines
-from muniment_transport_mcp.http import address, listening, serve_on
+from muniment.ports import Callers
+from muniment.serving.addresses import Address, listening
+from muniment_transport_mcp.conformance_client import McpClient, OverHttp, OverLines, call_of
+from muniment_transport_mcp.http import serve_on, url_of
 from muniment_transport_mcp.server import build_server
 from muniment_transport_mcp.session import converse
 from muniment_transport_mcp.tools import tool_name
@@ -31,6 +35,7 @@ class McpTarget(TransportTarget):
     """What both carriers have in common; ``revision`` is the protocol's that the client speaks."""
 
     name = "transport-mcp"
+    contract = "1.1"
     surface = SURFACE
     policy = POLICY
     carrier = ""
@@ -51,6 +56,7 @@ class StdioTarget(McpTarget):
     """A session as over the standard streams, whose two ends are in this process."""
 
     carrier = "stdio"
+    network = False
 
     @contextlib.asynccontextmanager
     async def connect(self, engine: Engine, context: CallContext) -> AsyncGenerator[McpClient]:
@@ -86,23 +92,59 @@ class HttpTarget(McpTarget):
             await client.hello()
             yield client
 
+    def encoded(self, operation: str, payload: Mapping[str, Any]) -> bytes:
+        """The message."""
+        return json.dumps(call_of(operation, payload, self.revision)).encode()
+
     async def send(
-        self, engine: Engine, context: CallContext, pieces: AsyncIterator[bytes], announced: int | None
-    ) -> Refused:
+        self,
+        engine: Engine,
+        context: CallContext,
+        operation: str,
+        pieces: AsyncIterator[bytes],
+        announced: int | None,
+    ) -> Reply:
         """The pieces as the body of a request."""
         async with self._served(engine, context) as carrier:
-            return await carrier.send(pieces, announced)
+            return await carrier.send(operation, pieces, announced)
+
+    @contextlib.asynccontextmanager
+    async def server(self, engine: Engine, callers: Callers) -> AsyncGenerator[McpServer]:
+        """A server for all callers."""
+        ending = asyncio.Event()
+        with listening(Address(_HOST, 0)) as listener:
+            serving = asyncio.create_task(serve_on(listener, engine, callers, ending))
+            try:
+                yield McpServer(url_of(listener), self.revision)
+            finally:
+                ending.set()
+                await serving
 
     @contextlib.asynccontextmanager
     async def _served(self, engine: Engine, context: CallContext) -> AsyncGenerator[OverHttp]:
-        with listening(_HOST, 0) as listener:
-            serving = asyncio.create_task(serve_on(listener, engine, context))
-            try:
-                async with httpx2.AsyncClient(timeout=None, trust_env=False) as http:
-                    yield OverHttp(http, address(listener), self.revision)
-            finally:
-                serving.cancel()
-                await asyncio.wait({serving})
+        async with self.server(engine, Callers(context)) as server, server.carrier(None) as carrier:
+            yield carrier
+
+
+class McpServer:
+    """A server at a URL. Over HTTP a call needs no hello, whatever the revision."""
+
+    def __init__(self, url: str, revision: str) -> None:
+        self.url = url
+        self.revision = revision
+
+    @contextlib.asynccontextmanager
+    async def connect(self, authorization: str | None) -> AsyncGenerator[McpClient]:
+        """A client with this header, or none."""
+        async with self.carrier(authorization) as carrier:
+            yield McpClient(carrier, self.revision)
+
+    @contextlib.asynccontextmanager
+    async def carrier(self, authorization: str | None) -> AsyncGenerator[OverHttp]:
+        """The connections of such a client."""
+        headers = {} if authorization is None else {"authorization": authorization}
+        async with httpx2.AsyncClient(timeout=None, trust_env=False, headers=headers) as http:
+            yield OverHttp(http, self.url, self.revision)
 
 
 def target(url: str | None = None) -> McpTarget:

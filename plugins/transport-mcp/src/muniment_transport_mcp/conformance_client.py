@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import httpx2
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from muniment.conformance import raw_http
 from muniment.conformance.target import Refused, Reply
 from muniment_transport_mcp.tools import tool_name
 
@@ -57,29 +57,42 @@ class McpClient:
 
     async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
         """Call an operation's tool. Raises Refused, also for the protocol's own errors."""
-        body, result = await self._request("tools/call", {"name": tool_name(operation), "arguments": dict(payload)})
-        said: Message = json.loads(result["content"][0]["text"])
-        if result.get("isError"):
-            raise Refused(said["code"], said["message"], said.get("details", {}))
-        return Reply(said, body)
+        return reply_in(await self._carrier.ask(call_of(operation, payload, self._revision, next(self._numbers))))
 
-    async def _request(self, method: str, params: Message) -> tuple[str, Message]:
-        if self._revision not in HANDSHAKE_PROTOCOL_VERSIONS:
-            meta = {PROTOCOL_VERSION_META_KEY: self._revision, CLIENT_INFO_META_KEY: _CLIENT}
-            params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES_META_KEY: {}}}
-        body = await self._carrier.ask(
-            {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
-        )
-        answer: Message = json.loads(body)
-        if "error" in answer:
-            raise refused(answer["error"])
-        return body, answer["result"]
+    async def _request(self, method: str, params: Message) -> None:
+        _result_in(await self._carrier.ask(_request(method, params, self._revision, next(self._numbers))))
 
 
-def refused(error: Message) -> Refused:
-    """The refusal in the protocol's own error, whose code is a number where Muniment gave none."""
+def call_of(operation: str, payload: Mapping[str, Any], revision: str, number: int = 0) -> Message:
+    """The request that calls an operation's tool."""
+    params = {"name": tool_name(operation), "arguments": dict(payload)}
+    return _request("tools/call", params, revision, number)
+
+
+def reply_in(body: str) -> Reply:
+    """The reply in the message that answers a call. Raises Refused, also for the protocol's own errors."""
+    result = _result_in(body)
+    said: Message = json.loads(result["content"][0]["text"])
+    if result.get("isError"):
+        raise Refused(said["code"], said["message"], said.get("details", {}))
+    return Reply(said, body)
+
+
+def _request(method: str, params: Message, revision: str, number: int) -> Message:
+    if revision not in HANDSHAKE_PROTOCOL_VERSIONS:
+        meta = {PROTOCOL_VERSION_META_KEY: revision, CLIENT_INFO_META_KEY: _CLIENT}
+        params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES_META_KEY: {}}}
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def _result_in(body: str) -> Message:
+    """Raises Refused for the protocol's own error, whose code is a number where Muniment gave none."""
+    answer: Message = json.loads(body)
+    if "error" not in answer:
+        return answer["result"]
+    error: Message = answer["error"]
     data: Message = error.get("data") or {}
-    return Refused(str(data.get("code", error["code"])), error["message"], data.get("details", {}))
+    raise Refused(str(data.get("code", error["code"])), error["message"], data.get("details", {}))
 
 
 class OverLines:
@@ -140,25 +153,11 @@ class OverHttp:
         headers = self._headers(notification)
         (await self._http.post(self._url, content=json.dumps(notification), headers=headers)).raise_for_status()
 
-    async def send(self, pieces: AsyncIterator[bytes], announced: int | None) -> Refused:
-        """The refusal of a body that is sent until there is one; the library would send it to its end."""
-        url = urlsplit(self._url)
-        chunked = announced is None
-        length = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(announced)}
-        headers = {"host": url.netloc, **self._headers({"method": "tools/list"}), **length}
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
-        head = [f"POST {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        writer.write("\r\n".join(head).encode())
-        sending = asyncio.create_task(_sent(writer, pieces, chunked=chunked))
-        try:
-            answered = await reader.readuntil(b"\r\n\r\n")
-            size = next(line for line in answered.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            body = await reader.readexactly(int(size.partition(b":")[2]))
-        finally:
-            sending.cancel()
-            await asyncio.wait({sending})
-            writer.close()
-        return refused(json.loads(body)["error"])
+    async def send(self, operation: str, pieces: AsyncIterator[bytes], announced: int | None) -> Reply:
+        """The reply to a call whose body is sent until there is one; the library would send it to its end."""
+        headers = self._headers(call_of(operation, {}, self._revision))
+        _, body = await raw_http.ask("POST", self._url, headers, pieces, announced)
+        return reply_in(body)
 
     def _headers(self, message: Message) -> dict[str, str]:
         headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -170,9 +169,3 @@ class OverHttp:
             if message["method"] == "tools/call":
                 headers["mcp-name"] = message["params"]["name"]
         return headers
-
-
-async def _sent(writer: asyncio.StreamWriter, pieces: AsyncIterator[bytes], *, chunked: bool) -> None:
-    async for piece in pieces:
-        writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-        await writer.drain()

@@ -67,7 +67,7 @@ def repaired(body: bytes) -> bytes:
         value: object = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return body
-    return _SURROGATE.sub(r"\\u0000", json.dumps(value, ensure_ascii=False)).encode()
+    return _SURROGATE.sub(r"\\u0000", json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def request_key(message: JSONRPCMessage) -> str | None:

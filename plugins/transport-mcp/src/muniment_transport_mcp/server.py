@@ -7,8 +7,6 @@ whether its input is valid, is the engine's. See ``docs/adr/0004-mcp-results.md`
 from __future__ import annotations
 
 import json
-import logging
-import secrets
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -27,14 +25,13 @@ from mcp_types import (
     TextContent,
 )
 
-from muniment.errors import Internal, MunimentError, NotFound
+from muniment.errors import MunimentError, NotFound
 from muniment.models import CallContext, Principal
+from muniment.serving import incidents
 from muniment_transport_mcp.tools import TOOLS, in_tool_names, list_tools, schema_of, tools_of
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
-
-logger = logging.getLogger(__name__)
 
 INSTRUCTIONS = (
     "Muniment is the lasting, shared memory of people and agents: decisions, facts and documents worth "
@@ -85,12 +82,8 @@ async def _call(
     try:
         record = await engine.call(operation.name, params.arguments or {}, identify(request))
         return _result(record.model_dump_json())
-    except MunimentError as refusal:
-        if refusal.code == Internal.code and "id" not in refusal.details:
-            return _refused(_unexpected(refusal, operation.name))
-        return _refused(refusal)
     except Exception as error:
-        return _refused(_unexpected(error, operation.name))
+        return _refused(incidents.shown(error, operation.name))
 
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:
@@ -101,13 +94,6 @@ def _refused(refusal: MunimentError) -> CallToolResult:
     body = {**refusal.body(), "message": in_tool_names(refusal.message)}
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return _result(_encodable(text), is_error=True)
-
-
-def _unexpected(error: Exception, operation: str) -> Internal:
-    """Log ``error`` under a fresh id, which is all that the client learns of it."""
-    incident = secrets.token_hex(6)
-    logger.error("internal error %s in %s", incident, operation, exc_info=error)
-    return Internal(f"Something failed inside; the id {incident} finds it in the server's log.", id=incident)
 
 
 def _caller(identify: Callable[[Request], CallContext], request: Request) -> Principal:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from muniment.agent_models import DeliveryPage, EnvelopeView, SharedView
 from muniment.models import MemoryPage, MemoryRecord, Principal, SearchPage
-from muniment.operations import OPERATIONS, Operation
+from muniment.operations import OPERATIONS, Operation, respelled
 
 Schema = dict[str, Any]
 
@@ -75,9 +75,7 @@ def _tool(name: str, operation: Operation) -> Tool:
 
 def in_tool_names(text: str) -> str:
     """``text`` with the operations that it mentions called by their tools' names."""
-    for operation in OPERATIONS:
-        text = text.replace(operation, tool_name(operation))
-    return text
+    return respelled(text, tool_name)
 
 
 def input_schema(model: type[BaseModel]) -> Schema:

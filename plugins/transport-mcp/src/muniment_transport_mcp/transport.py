@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from muniment import standard_streams
 from muniment.errors import ConfigurationError
 from muniment.models import CallContext, ProjectPolicy
-from muniment.ports import PluginContext, Transport
+from muniment.ports import Callers, PluginContext, Transport
+from muniment.serving.signals import end_on_signals
 from muniment_transport_mcp.server import build_server
 from muniment_transport_mcp.session import converse
-from muniment_transport_mcp.signals import end_on_signals
 from muniment_transport_mcp.wire import Wire
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def over_mcp(local: CallContext) -> CallContext:
 class StdioTransport:
     """The Model Context Protocol over stdio. One client, one process, ``serve`` once."""
 
-    async def serve(self, engine: Engine, local: CallContext) -> None:
+    async def serve(self, engine: Engine, callers: Callers) -> None:
         """Serve until the client closes its end, SIGTERM or SIGINT arrives, or the task is cancelled.
 
         Requests that came in by then are answered first, for at most ``session.FINISH_SECONDS``. Standard
@@ -42,7 +42,7 @@ class StdioTransport:
         close the engine in peace; the third one kills. Where the process handles SIGTERM itself, both are
         left to it. Raises ConfigurationError if a standard stream is closed.
         """
-        context = over_mcp(local)
+        context = over_mcp(callers.local)
         wire = Wire(*standard_streams.claim())
         end_on_signals(wire.end)
         await converse(build_server(engine, lambda _request: context), wire)

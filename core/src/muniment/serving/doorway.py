@@ -1,0 +1,191 @@
+"""What an HTTP request must be before an application reads it: for this server, from no foreign page, whole, no larger
+than it may be, and one of no more than there may be at once. Which protocol it speaks is the subclass's."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
+
+from muniment.errors import AccessDenied, MunimentError, RateLimited, RequestTimedOut, ShuttingDown
+from muniment.limits import BODY_MAX
+from muniment.serving import bodies
+from muniment.serving.addresses import Names
+from muniment.serving.asgi import App, Message, Receive, Scope, Send
+from muniment.serving.incidents import shown
+
+REQUESTS_MAX = 256
+"""Requests at once that are read, or whose answer has not begun."""
+
+READ_SECONDS = 30.0
+"""How long the body of a request may take to come."""
+
+LINGER_SECONDS = 1.0
+"""How long a client that was refused may go on sending before its connection is closed."""
+
+_Headers = Iterable[tuple[bytes, bytes]]
+
+
+class TurnedAway(Exception):
+    """A request that is refused before it is read, with the status of the refusal's class or another one."""
+
+    def __init__(self, refusal: MunimentError, *, status: int | None = None, headers: _Headers = ()) -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.status = status or refusal.http_status
+        self.headers = tuple(headers)
+
+
+class ClientLeft(Exception):
+    """The client left before the end of its request."""
+
+
+class Doorway(ABC):
+    """An ASGI application that lets requests through to another one, each whole and of at most ``body_max`` bytes."""
+
+    def __init__(self, app: App, names: Names, *, body_max: int = BODY_MAX) -> None:
+        self._app = app
+        self._names = names
+        self._body_max = body_max
+        self._waiting: set[_Answer] = set()
+
+    @abstractmethod
+    def rendered(self, refusal: MunimentError, status: int) -> tuple[str, bytes]:
+        """The media type and the body of a refusal that goes with this status."""
+
+    @abstractmethod
+    def check(self, scope: Scope) -> None:
+        """Look at what is known without the body. Raises TurnedAway."""
+
+    @abstractmethod
+    async def identify(self, scope: Scope) -> None:
+        """Ask who sends it, before its body is read. Raises TurnedAway, MunimentError."""
+
+    def prepared(self, body: bytes) -> bytes:
+        """A whole body as the application is to read it. Raises MunimentError."""
+        return body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or let it through."""
+        answer = _Answer(send, self._waiting)
+        try:
+            await self._admit(scope, receive, answer)
+        except ClientLeft:
+            return
+        except asyncio.CancelledError:
+            # Only the end of the server cancels a request: it took longer than what is begun is waited for.
+            await self._give_up(answer, ShuttingDown())
+        except Exception as error:
+            await self._give_up(answer, shown(error, f"{scope['method']} {scope['path']}"))
+        finally:
+            self._waiting.discard(answer)
+
+    async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        try:
+            self._check_names(scope)
+            self.check(scope)
+            if len(self._waiting) > REQUESTS_MAX:
+                raise TurnedAway(RateLimited(limit=REQUESTS_MAX))
+            await self.identify(scope)
+            body = await _whole(scope, receive, self._body_max)
+        except TurnedAway as away:
+            await self._turn_away(away, scope, receive, answer)
+        except MunimentError as refusal:
+            await self._turn_away(TurnedAway(refusal), scope, receive, answer)
+        else:
+            await self._app(scope, _replay(self.prepared(body), receive), answer.send)
+
+    def _check_names(self, scope: Scope) -> None:
+        if not self._names.serves(header(scope, b"host")):
+            raise TurnedAway(AccessDenied("This server is not called by that Host; use its address."), status=421)
+        if not self._names.admits(header(scope, b"origin")):
+            raise TurnedAway(AccessDenied("Pages of that Origin may not call this server."))
+
+    async def _turn_away(self, away: TurnedAway, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        sends = header(scope, b"content-length") not in (None, "0") or header(scope, b"transfer-encoding") is not None
+        await self._refuse(answer, away, more_body=sends)
+        if sends:
+            await _linger(receive)
+            await answer.send({"type": "http.response.body", "body": b""})
+
+    async def _give_up(self, answer: _Answer, refusal: MunimentError) -> None:
+        """Refuse what was let through, unless its answer has begun."""
+        if not answer.started:
+            await self._refuse(answer, TurnedAway(refusal), more_body=False)
+
+    async def _refuse(self, answer: _Answer, away: TurnedAway, *, more_body: bool) -> None:
+        kind, body = self.rendered(away.refusal, away.status)
+        fields = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *away.headers]
+        if isinstance(away.refusal, RateLimited):
+            fields.append((b"retry-after", str(away.refusal.retry_after).encode()))
+        if more_body:
+            fields.append((b"connection", b"close"))
+        await answer.send({"type": "http.response.start", "status": away.status, "headers": fields})
+        await answer.send({"type": "http.response.body", "body": body, "more_body": more_body})
+
+
+class _Answer:
+    """The way back to the client. It is among those that are waited for until something has gone it."""
+
+    def __init__(self, send: Send, waiting: set[_Answer]) -> None:
+        self._send = send
+        self._waiting = waiting
+        waiting.add(self)
+
+    @property
+    def started(self) -> bool:
+        return self not in self._waiting
+
+    async def send(self, message: Message) -> None:
+        self._waiting.discard(self)
+        await self._send(message)
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The value of a header, by its name in lower case; the first where there are several."""
+    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+
+
+def credentials(scope: Scope) -> str | None:
+    """The ``Authorization`` header; None also where there are several, of which none counts."""
+    sent = [value.decode("latin-1") for found, value in scope["headers"] if found == b"authorization"]
+    return sent[0] if len(sent) == 1 else None
+
+
+async def _whole(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body. Raises PayloadTooLarge, RequestTimedOut, ClientLeft."""
+    try:
+        async with asyncio.timeout(READ_SECONDS), aclosing(_pieces(receive)) as pieces:
+            return await bodies.bounded(pieces, bodies.announced_length(scope["headers"]), limit)
+    except TimeoutError:
+        raise RequestTimedOut from None
+
+
+async def _pieces(receive: Receive) -> AsyncGenerator[bytes]:
+    while (message := await receive())["type"] == "http.request":
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+    raise ClientLeft
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    read = False
+
+    async def replayed() -> Message:
+        nonlocal read
+        if read:
+            return await receive()
+        read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+async def _linger(receive: Receive) -> None:
+    """Drop what still comes for a moment: a client whose connection is closed while it sends may lose the answer."""
+    with suppress(TimeoutError, ClientLeft):
+        async with asyncio.timeout(LINGER_SECONDS), aclosing(_pieces(receive)) as pieces:
+            async for _ in pieces:
+                continue
