@@ -180,6 +180,9 @@ def test_a_file_that_is_not_text() -> None:
         ("postgresql://:s3cret@host/db", "postgresql://:***@host/db"),
         ("postgresql://host/db?user=me&password=s3cret&a=b", "postgresql://host/db?user=me&password=***&a=b"),
         ("host=h password='s3 cret' user=me", "host=h password=*** user=me"),
+        ("host=h password=s3,cret user=me", "host=h password=*** user=me"),
+        ("postgresql://h/?password=s3,cret&a=b", "postgresql://h/?password=***&a=b"),
+        ("unexpected token: foo", "unexpected token: foo"),
         ("mongodb://h/?a=AWS_SESSION_TOKEN:t0ken,B:c&d=e", "mongodb://h/?a=AWS_SESSION_TOKEN:***,B:c&d=e"),
         ("postgresql://me@host/db", "postgresql://me@host/db"),
         ("embedded:", "embedded:"),
@@ -188,6 +191,40 @@ def test_a_file_that_is_not_text() -> None:
 def test_secrets_are_not_shown(value: str, shown: str) -> None:
     """A password is left out wherever a value is shown."""
     assert redact(value) == shown
+
+
+def test_limits_are_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table in a file, JSON in a variable; none of it is no limit but that of a request's size."""
+    assert Settings.load().limits.rate is None
+
+    Path("muniment.toml").write_text("[limits]\nrequests_per_minute = 60\nbody_bytes = 2_000\n", encoding="utf-8")
+    limits = Settings.load().limits
+    assert (limits.rate, limits.body_bytes) == ((60, 10), 2_000)
+
+    monkeypatch.setenv("MUNIMENT_LIMITS", '{"requests_per_minute": 60, "burst": 3}')
+    assert Settings.load().limits.rate == (60, 3)
+    assert Settings.load().shown()["limits.burst"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        ("burst = 3", ["limits", "requests_per_minute"]),
+        ("requests_per_minute = 0", ["limits.requests_per_minute", "greater than or equal to 1"]),
+        ("body_bytes = 43_000_001", ["limits.body_bytes", "43000000"]),
+        ("body_bytes = 100", ["limits.body_bytes", "1024"]),
+        ("per_second = 3", ["limits.per_second"]),
+    ],
+)
+def test_limits_that_limit_nothing_or_too_much_are_refused(table: str, parts: list[str]) -> None:
+    """By the key and what is allowed."""
+    Path("muniment.toml").write_text(f"[limits]\n{table}\n", encoding="utf-8")
+
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.load()
+
+    for part in parts:
+        assert part in refusal.value.message
 
 
 def test_a_refused_value_is_not_repeated() -> None:
@@ -209,7 +246,8 @@ def test_what_a_report_shows() -> None:
 
     assert "s3cret" not in str(shown)
     assert shown["plugins.acme.pool"] == "3"
-    assert set(config.keys()) - {"config", "plugins"} <= set(shown)
+    assert shown["limits.body_bytes"] == "43000000"
+    assert set(config.keys()) - {"config", "limits", "plugins"} <= set(shown)
 
 
 def test_the_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,9 +20,12 @@ import pytest
 from muniment import cli, plugins
 from muniment.cli import new_plugin
 from muniment.conformance.runner import run
-from muniment.conformance.target import Target
+from muniment.conformance.target import NotRun, Target
+from muniment.errors import ConfigurationError
 from muniment.ports import Storage
 from muniment.ports.agents import AgentStorage
+from muniment.ports.backlog import BacklogStorage
+from muniment.ports.tokens import TokenStorage
 
 KINDS = {"storage": "storage-acme", "embedder": "embed-acme", "transport": "transport-acme"}
 FIRST = {
@@ -90,17 +93,18 @@ def test_a_skeleton_has_no_gaps(kind: str, tmp_path: Path) -> None:
         assert not re.search(r"\$[{a-z]", text), path
         if path.suffix == ".py":
             assert text.startswith('"""')
+            assert max(map(len, text.splitlines())) <= 120, path
             compile(text, str(path), "exec")
     assert len([line for line in test.split('"""\n', 1)[1].splitlines() if line and "__future__" not in line]) == 3
 
 
 def test_the_skeleton_of_a_storage_has_every_method(tmp_path: Path) -> None:
-    """Each method of the port, with its parameters, and no other."""
+    """Each method of the port, with its parameters and its docstring, and no other."""
     with importable(made("storage", tmp_path)) as package:
         storage = importlib.import_module(f"{package}.storage")
     wanted = {
         name: method
-        for port in (Storage, AgentStorage)
+        for port in (Storage, AgentStorage, TokenStorage, BacklogStorage)
         for name, method in vars(port).items()
         if inspect.isfunction(method) and not name.startswith("_")
     }
@@ -110,6 +114,23 @@ def test_the_skeleton_of_a_storage_has_every_method(tmp_path: Path) -> None:
     assert written.keys() == wanted.keys()
     for name, method in wanted.items():
         assert str(inspect.signature(written[name])) == str(inspect.signature(method)), name
+        assert inspect.getdoc(written[name]) == inspect.getdoc(method), f"{name}: write what the port says"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_skeleton_ignores_no_url(kind: str, tmp_path: Path) -> None:
+    """What ``--url`` names is judged, and named in the report, or it is refused."""
+    with importable(made(kind, tmp_path)) as package:
+        module = importlib.import_module(f"{package}.conformance")
+        if kind == "transport":
+            with pytest.raises(ConfigurationError, match="acme:there"):
+                module.target("acme:there")
+            return
+        target: Target = module.target(f"acme:{tmp_path}")
+        assert str(tmp_path) in [value.removeprefix("acme:") for value in target.describe().values()]
+        if kind == "storage":
+            with pytest.raises(NotRun, match="acme:/not/there"):
+                module.target("acme:/not/there")
 
 
 @pytest.mark.parametrize(

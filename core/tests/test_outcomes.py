@@ -11,7 +11,7 @@ import pytest
 
 from muniment.conformance.invariant import Feature, Outcome
 from muniment.conformance.reference_target import HashTarget, ReferenceTarget
-from muniment.conformance.registry import BY_ID, UnknownInvariant
+from muniment.conformance.registry import BY_ID, NotJudged, UnknownInvariant
 from muniment.conformance.report import Report, Result
 from muniment.conformance.runner import run
 from muniment.conformance.target import NotRun, Target
@@ -97,6 +97,15 @@ async def test_an_unknown_known_failure_is_an_error() -> None:
     target = ReferenceTarget()
     target.known_failures = {"MUT-77": "tracker/1"}
     with pytest.raises(UnknownInvariant, match="MUT-77"):
+        await run(target, only=["READ-03"])
+
+
+@pytest.mark.parametrize("link", ["", " "])
+async def test_a_known_failure_without_a_link_is_an_error(link: str) -> None:
+    """Whoever reads of a known failure must find where it is being worked on."""
+    target = ReferenceTarget()
+    target.known_failures = {"MUT-06": link}
+    with pytest.raises(NotJudged, match="MUT-06 has no link; give the address"):
         await run(target, only=["READ-03"])
 
 

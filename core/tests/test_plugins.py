@@ -14,7 +14,7 @@ import pytest
 
 from muniment.config import Settings
 from muniment.errors import ConfigurationError, PluginError
-from muniment.hookspecs import DoctorContext
+from muniment.hookspecs import CONTRACT, DoctorContext
 from muniment.models import AuditRecord, Receipt
 from muniment.plugins import Plugins
 
@@ -88,7 +88,7 @@ def names(plugins: Plugins) -> list[str]:
             "PluginValidationError: ",
         ),
         (good("broken", "acme", contract="2.0"), "upgrade muniment"),
-        (good("broken", "acme", contract="1.1"), "upgrade muniment"),
+        (good("broken", "acme", contract=f"{CONTRACT[0]}.{CONTRACT[1] + 1}"), "upgrade muniment"),
         (good("broken", "acme", contract="0.9"), "upgrade the plugin"),
         (good("broken", "acme", contract="one"), "which is no version"),
     ],
@@ -147,7 +147,8 @@ def test_one_remedy_is_said_once(install: Install, tmp_path: Path) -> None:
 
     with pytest.raises(PluginError) as refused:
         plugins.storage("acme:x", settings(tmp_path))
-    assert refused.value.message.endswith("this muniment has 1.0; upgrade muniment, or choose another.")
+    ours = "{}.{}".format(*CONTRACT)
+    assert refused.value.message.endswith(f"this muniment has {ours}; upgrade muniment, or choose another.")
 
     with pytest.raises(PluginError) as unserved:
         plugins.embedder("zzzzzz:x", settings(tmp_path))

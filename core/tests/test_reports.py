@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree as Xml
 
@@ -19,13 +21,15 @@ from muniment import __version__
 from muniment.cli import conform
 from muniment.conformance import runner
 from muniment.conformance.badge import badge
+from muniment.conformance.capabilities import capabilities_page
 from muniment.conformance.invariant import Level, Outcome
 from muniment.conformance.junit import junit
 from muniment.conformance.reference_target import ReferenceSubject, ReferenceTarget
 from muniment.conformance.registry import judging
-from muniment.conformance.report import Report, Result
+from muniment.conformance.report import Report, Result, again
 from muniment.conformance.runner import run
 from muniment.errors import NotFound
+from muniment.hookspecs import CONTRACT
 from muniment.ports import Applied, Audience, MemoryFacts, Mutation, ShareChange
 from muniment.reference import ReferenceStorage
 
@@ -50,7 +54,7 @@ async def test_a_store_that_refuses_everything_fails_everything() -> None:
     assert red(report) == {invariant.id for invariant in judging(ReferenceTarget())}
     assert "Begin with MUT-01: an operation that must succeed was refused: not_found" in text
     assert text.count("There is no such thing that you may read") < 10
-    assert text.endswith(f"{report.verdict()}\n")
+    assert text.endswith(f"{report.last_line()}\n")
 
 
 class Sleeps(ReferenceStorage):
@@ -110,7 +114,7 @@ async def test_a_store_that_keeps_sleeping_ends_the_run(monkeypatch: pytest.Monk
     assert [result.id for result in report.results] == ["LEX-01", "LEX-02"]
     assert report.not_run == ("LEX-03", "LEX-04", "RANK-01", "RANK-02")
     assert "The run was stopped: LEX-01, LEX-02 had to be cut off" in report.as_text()
-    assert "4 not run" in report.verdict()
+    assert "4 not run" in report.last_line()
     assert report.exit_code == 1
     assert json.loads(report.as_json())["not_run"] == list(report.not_run)
     assert suite is not None
@@ -140,6 +144,7 @@ async def test_a_store_that_would_end_the_judge_is_judged(store: type[ReferenceS
     assert red(report) == {"READ-02"}
     assert by_id["READ-02"].outcome is Outcome.ERROR
     assert f"{named} came out of the plugin" in by_id["READ-02"].detail
+    assert f"{named}, raised in list_memories (test_reports.py, line " in (by_id["READ-02"].seen or "")
     assert by_id["READ-02"].steps
     assert report.exit_code == 1
 
@@ -278,7 +283,7 @@ async def test_a_report_names_versions_and_the_kind_of_backend() -> None:
 
     assert report.versions == {
         "muniment": __version__,
-        "contract": "1.0",
+        "contract": "{}.{}".format(*CONTRACT),
         "reference": __version__,
         "server": "in memory",
     }
@@ -328,12 +333,15 @@ def test_junit_is_well_formed_and_maps_each_outcome(result: Result, kind: str | 
         (Outcome.PASS, True, "conformant"),
         (Outcome.PASS, False, "judged in part"),
         (Outcome.FAIL, True, "not conformant"),
+        (Outcome.FAIL, False, "not conformant"),
         (Outcome.KNOWN_FAILURE, True, "not conformant"),
         (Outcome.NOT_EXERCISED, True, "not conformant"),
     ],
 )
-def test_a_badge_says_conformant_for_a_whole_run_alone(outcome: Outcome, complete: bool, message: str) -> None:
-    """An image with a text alternative, of which the words carry the verdict."""
+def test_a_badge_says_conformant_for_a_whole_run_alone(
+    outcome: Outcome, complete: bool, message: str, tmp_path: Path
+) -> None:
+    """An image with a text alternative, of which the words carry the verdict; the page of reports has the same."""
     report = Report("toy", True, {"toy": "1.2", "contract": "1.0"}, {}, 7, (ended(outcome),), complete)
     image = Xml.fromstring(badge(report))
     title = image.find("{http://www.w3.org/2000/svg}title")
@@ -341,6 +349,40 @@ def test_a_badge_says_conformant_for_a_whole_run_alone(outcome: Outcome, complet
     assert title is not None
     assert title.text == f"toy 1.2: {message}, contract 1.0"
     assert [one.text for one in image.iter("{http://www.w3.org/2000/svg}text")] == ["muniment", message]
+    assert "\ud800" not in report.as_text()
+    assert Report.of_data(json.loads(report.as_json())).results == report.results
+    (tmp_path / "toy.json").write_text(report.as_json(), encoding="utf-8")
+    assert f"| `toy` | {message} | real |" in capabilities_page(tmp_path)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5, 300.0, 0.1234567891, 12345678.25])
+@pytest.mark.parametrize("url", [None, "postgresql://me@host/db?options=-c a='b c'&x=$y"])
+def test_the_command_to_run_again_can_be_copied(timeout: float | None, url: str | None) -> None:
+    """A shell and the command read out of it what the run had, the limit of each check among it."""
+    words = shlex.split(again("toy", "MUT-01", 7, url, timeout))
+    read = conform.command.make_context("conform", words[2:]).params
+    usual = runner.TIME_LIMIT
+
+    assert words[:2] == ["muniment", "conform"]
+    assert (read["name"], read["only"], read["seed"], read["url"]) == ("toy", ("MUT-01",), 7, url)
+    assert read["timeout"] == (usual if timeout is None else timeout)
+
+
+async def test_a_report_names_the_limit_that_is_not_the_usual_one(losing_tags: ReferenceTarget) -> None:
+    """What was found within a limit is found within the same one again."""
+    for timeout, named in ((runner.TIME_LIMIT, False), (77.0, True)):
+        report = await run(losing_tags, only=["READ-03"], seed=7, timeout=timeout)
+        assert report.as_text().count("--only READ-03 --seed 7 --timeout 77\n") == (2 if named else 0)
+        assert ("--timeout" in report.as_text()) is named
+
+
+async def test_a_report_is_read_back_from_its_data(losing_tags: ReferenceTarget) -> None:
+    """What is made of committed reports is made of the same results and the same verdict."""
+    report = await run(losing_tags, only=["READ-03", "MUT-06"], seed=7)
+    read = Report.of_data(json.loads(report.as_json()))
+
+    assert read.as_json() == report.as_json()
+    assert (read.verdict, read.exit_code) == (report.verdict, report.exit_code)
 
 
 def test_the_command_has_the_limit_of_the_runner() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from muniment.conformance.invariant import Outcome, Seat, seat_of
 from muniment.conformance.reference_transport import ReferenceTransport, ReferenceTransportTarget
 from muniment.conformance.runner import run
 from muniment.conformance.seams import StagedEngine
-from muniment.conformance.target import RemoteClient
+from muniment.conformance.target import RemoteClient, TransportTarget
 from muniment.engine import Engine
 from muniment.models import CallContext, Principal, ProjectPolicy
 from muniment.reference import HashEmbedder, ReferenceStorage
@@ -106,15 +106,85 @@ class Local(ReferenceTransportTarget):
 
     surface = "local"
     policy = ProjectPolicy.CREATE_MISSING
+    network = False
     body_limit = None
 
 
-async def test_rules_follow_what_a_target_says_of_its_transport() -> None:
-    """Without a network no size is judged; with a policy of its own a transport is judged by that one."""
+async def test_without_a_network_no_size_is_judged() -> None:
+    """A transport says so by name."""
     assert seat_of(Local()) is Seat.TRANSPORT
     report = await run(Local(), only=["TRA-06"], seed=7)
     assert [(one.id, one.outcome) for one in report.results] == [("TRA-06", Outcome.UNDECLARED)]
     assert report.exit_code == 0
+
+
+class Silent(ReferenceTransportTarget):
+    """A transport over a network, whose target does not say how large a request may be."""
+
+    body_limit = None
+
+
+class CannotSend(TransportTarget):
+    """One that says it, and cannot send a body in pieces."""
+
+    body_limit = 1_000
+
+    def connect(self, engine: Engine, context: CallContext) -> AbstractAsyncContextManager[RemoteClient]:
+        """As the reference transport."""
+        return ReferenceTransportTarget().connect(engine, context)
+
+
+@pytest.mark.parametrize("target", [Silent(), CannotSend()])
+async def test_a_target_that_lacks_what_sizes_are_judged_by(target: TransportTarget) -> None:
+    """Over a network, which is what a target has that says nothing, the rule is not exercised, and not conformant."""
+    report = await run(target, only=["TRA-06"], seed=7)
+    assert [(one.id, one.outcome) for one in report.results] == [("TRA-06", Outcome.NOT_EXERCISED)]
+    assert report.exit_code != 0
+
+
+class Strict(Local):
+    """A transport by which no project comes about but by identify."""
+
+    policy = ProjectPolicy.REQUIRE_EXISTING
+
+
+class Lax(ReferenceTransport):
+    """A transport that registers what is missing, whoever calls."""
+
+    def __init__(self, engine: Engine, context: CallContext) -> None:
+        super().__init__(engine, context.model_copy(update={"project_policy": ProjectPolicy.CREATE_MISSING}))
+
+
+@pytest.mark.parametrize(("target", "other"), [(Local(), "require-existing"), (Strict(), "create-missing")])
+async def test_the_half_of_a_policy_that_a_transport_has_not(target: ReferenceTransportTarget, other: str) -> None:
+    """The other half is judged, and the report says which one is not; without a policy of its own both are."""
+    (result,) = (await run(target, only=["SCOPE-02"], seed=7)).results
+    assert (result.outcome, other in result.detail) == (Outcome.PASS, True)
+    (both,) = (await run(ReferenceTransportTarget(), only=["SCOPE-02"], seed=7)).results
+    assert (both.outcome, both.detail) == (Outcome.PASS, "")
+
+
+async def test_a_policy_that_is_not_the_declared_one_is_found() -> None:
+    """A transport that says it registers nothing, and does."""
+    assert (await run(Strict(Lax), only=["SCOPE-02"], seed=7)).results[0].outcome is Outcome.FAIL
+
+
+class Dies(ReferenceTransportTarget):
+    """A transport whose server has failed by the time that its client leaves."""
+
+    @asynccontextmanager
+    async def connect(self, engine: Engine, context: CallContext) -> AsyncGenerator[RemoteClient]:
+        """Its end raises."""
+        async with super().connect(engine, context) as client:
+            yield client
+        raise RuntimeError("the server's own")
+
+
+async def test_a_server_that_fails_fails_what_it_was_judged_by() -> None:
+    """Although every call was answered."""
+    (result,) = (await run(Dies(), only=["TRA-04"], seed=7)).results
+    assert result.outcome is Outcome.ERROR
+    assert "the server's own" in result.detail
 
 
 async def test_a_surface_that_is_not_the_declared_one_is_found() -> None:

@@ -177,6 +177,13 @@ _OPENING = (
 """How a sequence begins."""
 
 
+REFUSED = [
+    Step(name, next(caller for caller, context in CALLERS.items() if operation.serves(context.principal)), {"none": 1})
+    for name, operation in OPERATIONS.items()
+]
+"""Every operation once, with a field that none has: the draw may never refuse some of them."""
+
+
 def sequence(seed: str, length: int) -> list[Step]:
     """A sequence of ``length`` parts, the same for the same seed.
 

@@ -1,7 +1,7 @@
 """Concurrent callers of one engine who write down what they were told: writes and patches, exchanges, events and acks.
 
-A caller that is told ``storage_unavailable`` sends the same request again; any other refusal ends the run. ``check``
-compares what was told with what is read in the end.
+A caller that is told ``storage_unavailable`` sends the same request again; any other refusal ends the run with an
+AssertionError, and any other exception with itself. ``check`` compares what was told with what is read in the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from muniment import limits
 from muniment.engine import Engine
-from muniment.errors import StorageUnavailable
+from muniment.errors import MunimentError, StorageUnavailable
 from muniment.models import Agent, CallContext, Principal
 
 WRITERS, APPENDERS, SENDERS, WORKERS = 6, 4, 2, 4
@@ -83,6 +83,8 @@ class Load:
             except StorageUnavailable:
                 self.unavailable += 1
                 await asyncio.sleep(PAUSE)
+            except MunimentError as refusal:
+                raise AssertionError(f"{operation} was refused: {refusal.code}, {refusal}") from refusal
 
     async def once(self, operation: str, key: str, sent: Answer, context: CallContext) -> Answer:
         """The receipt of a request with an idempotency key."""

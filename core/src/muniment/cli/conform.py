@@ -1,19 +1,21 @@
-"""``muniment conform``: judge an installed plugin by the suite, print the report and write it to files."""
+"""``muniment conform``: judge an installed plugin by the suite, print the report and write it to files.
+
+It is done in a process of its own, which the plugin may end: an exit code comes with a finished report, or is 2.
+"""
 
 from __future__ import annotations
 
-import atexit
 import logging
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from muniment.cli import artefacts, logs
+from muniment.cli.supervised import supervised
 from muniment.errors import ConfigurationError, MunimentError, PluginError
 
 if TYPE_CHECKING:
@@ -72,19 +74,15 @@ def command(
         raise ConfigurationError(f"{' and '.join(files)} name the same file; give each its own.")
     for option, path in files.items():
         artefacts.check(option, path)
-    if self_test:
-        tried = _try(name, url, only, seed, timeout)
-        click.echo(tried.as_text(), nl=False)
-        if tried.cut_off:
-            _leave(tried.exit_code)
-        return tried.exit_code
-    judged = judge(name, url, only, seed, timeout)
-    click.echo(judged.as_text(), nl=False)
-    for option, path in files.items():
-        artefacts.write(option, path, _texts()[option](judged))
-    if any(result.cut_off for result in judged.results):
-        _leave(judged.exit_code)
-    return judged.exit_code
+
+    def work() -> int:
+        found = (_try if self_test else judge)(name, url, only, seed, timeout)
+        click.echo(found.as_text(), nl=False)
+        for option, path in files.items():
+            artefacts.write(option, path, _texts()[option](cast("Report", found)))
+        return found.exit_code
+
+    return supervised(f"{name} was not judged", work)
 
 
 def judge(
@@ -145,11 +143,11 @@ class _Judging:
             self._log.setLevel(logging.CRITICAL)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        from muniment.conformance.registry import UnknownInvariant
+        from muniment.conformance.registry import NotJudged
         from muniment.conformance.target import NotRun
 
         self._log.setLevel(self._level)
-        if isinstance(error, NotRun | UnknownInvariant):
+        if isinstance(error, NotRun | NotJudged):
             raise ConfigurationError(f"{self._name} was not judged: {error}") from None
 
 
@@ -165,11 +163,3 @@ def _say(result: Result) -> None:
     """Progress, for whoever waits at a terminal."""
     if sys.stderr.isatty():
         click.echo(f"{result.id} {result.outcome}", err=True)
-
-
-def _leave(code: int) -> None:
-    """End the process although a worker thread of the plugin may hang, which the interpreter would wait for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] # a target's servers and files go with it
-    os._exit(code)

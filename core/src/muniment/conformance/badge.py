@@ -5,12 +5,17 @@ It says "conformant" for a whole run in which everything held, and for nothing e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
-from muniment.conformance.report import Report
+from muniment.conformance.report import Report, Verdict
 
 _LABEL = "muniment"
-_GREEN, _RED, _GREY = "#2e7d32", "#b3261e", "#5f6368"
+_COLOURS: Mapping[Verdict, str] = {
+    Verdict.CONFORMANT: "#2e7d32",
+    Verdict.IN_PART: "#5f6368",
+    Verdict.NOT_CONFORMANT: "#b3261e",
+}
 _CHARACTER, _MARGIN = 7, 12
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{title}">
 <title>{title}</title>
@@ -26,7 +31,7 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" ro
 
 def badge(report: Report) -> str:
     """The report as the text of an SVG image, 20 pixels high."""
-    message, colour = _message(report)
+    message = report.verdict if report.real else f"{report.verdict} (emulated)"
     label_width, message_width = _width(_LABEL), _width(message)
     version = report.versions.get(report.plugin, "")
     title = f"{report.plugin} {version}: {message}, contract {report.versions.get('contract', '')}"
@@ -34,7 +39,7 @@ def badge(report: Report) -> str:
         title=escape(title),
         width=label_width + message_width,
         inner=label_width - 3,
-        colour=colour,
+        colour=_COLOURS[report.verdict],
         label=_LABEL,
         message=escape(message),
         label_at=label_width / 2,
@@ -42,15 +47,6 @@ def badge(report: Report) -> str:
         label_length=label_width - _MARGIN,
         message_length=message_width - _MARGIN,
     )
-
-
-def _message(report: Report) -> tuple[str, str]:
-    backend = "" if report.real else " (emulated)"
-    if report.conformant:
-        return f"conformant{backend}", _GREEN
-    if report.holds and report.results:
-        return f"judged in part{backend}", _GREY
-    return f"not conformant{backend}", _RED
 
 
 def _width(text: str) -> int:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from muniment.conformance.connections import TransportClient
 from muniment.conformance.invariant import NotExercised
@@ -40,6 +40,8 @@ LOADING_PATIENCE = 1.0
 """Seconds that a search waits for a model that is still loading, where that is what is judged."""
 CLOSE_PATIENCE = 20.0
 """Seconds that closing a subject may take."""
+
+E = TypeVar("E", bound=Engine)
 
 
 class EngineClient:
@@ -136,15 +138,17 @@ class _Bench:
         return await self._client(gate.as_storage(), self.embedder if embeds else None, EMBED_TIMEOUT), gate
 
     async def _client(self, storage: Storage, embedder: Embedder | None, patience: float) -> Client:
-        kind = Engine if self._transport is None else StagedEngine
+        if self._transport is None:
+            return EngineClient(await self._open(Engine, storage, embedder, patience))
+        client = TransportClient(self._transport, await self._open(StagedEngine, storage, embedder, patience))
+        self._clients.push_async_callback(client.close)
+        return client
+
+    async def _open(self, kind: type[E], storage: Storage, embedder: Embedder | None, patience: float) -> E:
         engine = kind(storage, embedder, embed_timeout=EMBED_TIMEOUT, patience=patience, background=False)
         await engine.open()
         self._clients.push_async_callback(engine.close)
-        if self._transport is None or not isinstance(engine, StagedEngine):
-            return EngineClient(engine)
-        client = TransportClient(self._transport, engine)
-        self._clients.push_async_callback(client.close)
-        return client
+        return engine
 
     async def _with_embedder(self, embedder: Embedder) -> Client:
         return await self._client(self._subject.storage, embedder, LOADING_PATIENCE)

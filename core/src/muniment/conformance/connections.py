@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from muniment.conformance.seams import StagedEngine
-from muniment.conformance.target import Refused, RemoteClient, Reply, TransportTarget
+from muniment.conformance.target import RemoteClient, Reply, TransportTarget
 from muniment.models import CallContext
 
 LEAVE_SECONDS = 5.0
@@ -49,9 +49,11 @@ class TransportClient:
             self._connections[context] = _Connection(self.target, self.engine, context)
         return await self._connections[context].client()
 
-    async def send(self, context: CallContext, pieces: AsyncIterator[bytes], announced: int | None) -> Refused:
-        """The refusal of one request with the body ``pieces``; see ``TransportTarget.send``."""
-        return await self.target.send(self.engine, context, pieces, announced)
+    async def send(
+        self, context: CallContext, operation: str, pieces: AsyncIterator[bytes], announced: int | None
+    ) -> Reply:
+        """The reply to one request with the body ``pieces``; see ``TransportTarget.send``. Raises Refused."""
+        return await self.target.send(self.engine, context, operation, pieces, announced)
 
     async def close(self) -> None:
         """Leave every connection. Raises what the first that failed raised."""

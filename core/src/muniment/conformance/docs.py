@@ -30,6 +30,8 @@ _FAMILIES: Mapping[str, str] = {
     "SEC": "Sections",
     "DIG": "Digests",
     "ACK": "Acknowledgement",
+    "AUTH": "Authentication",
+    "OPS": "Operations",
     "EMB": "Embedders",
     "TRA": "Transports",
 }

@@ -35,6 +35,14 @@ class Ended:
     cut_off: bool = False
 
 
+class Escaped(Exception):
+    """What is no error, such as SystemExit, came out of a plugin; let go on, it would have ended the judge."""
+
+    def __init__(self, escaped: BaseException) -> None:
+        self.escaped = escaped
+        super().__init__(f"{type(escaped).__name__} came out of the plugin ({escaped})")
+
+
 def without(missing: frozenset[Feature]) -> Ended:
     """A plugin without a provider or a network has nothing to fail; a target that cannot bring a fault about is
     incomplete."""
@@ -60,18 +68,25 @@ def in_words(error: Exception, steps: tuple[str, ...]) -> Ended:
             return Ended(Outcome.FAIL, detail, "an answer", f"refusal {error.code}", steps, refusal=error.code)
         case MunimentError():
             return Ended(Outcome.FAIL, f"the plugin refused: {error}", "an answer", error.code, steps)
+        case Escaped():
+            return _raised(error.escaped, str(error), steps)
         case _:
-            detail = f"{_name(error)}: {' '.join(redact(str(error)).split())}"[:_DETAIL]
-            seen = f"{_name(error)}, raised {_place(error)}"
-            return Ended(Outcome.ERROR, detail, "an answer, or a refusal of muniment.errors", seen, steps)
+            return _raised(error, f"{_name(error)}: {error}", steps)
 
 
-def _name(error: Exception) -> str:
+def _raised(error: BaseException, detail: str, steps: tuple[str, ...]) -> Ended:
+    """An exception that is no refusal, with the place that it left."""
+    seen = f"{_name(error)}, raised {_place(error)}"
+    expected = "an answer, or a refusal of muniment.errors"
+    return Ended(Outcome.ERROR, " ".join(redact(detail).split())[:_DETAIL], expected, seen, steps)
+
+
+def _name(error: BaseException) -> str:
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Where an exception came from: what core called last, else the place itself."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [place for place, frame in enumerate(frames) if frame.filename.startswith(_CORE)]

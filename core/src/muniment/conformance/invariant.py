@@ -42,7 +42,7 @@ class Feature(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one invariant ended; see ``runner`` for which of them are conformant."""
+    """How one invariant ended; see ``report`` for which of them are conformant."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -51,6 +51,21 @@ class Outcome(StrEnum):
     KNOWN_FAILURE = "known-failure"
     STALE_KNOWN_FAILURE = "stale-known-failure"
     NOT_EXERCISED = "not-exercised"
+
+    @property
+    def kept(self) -> bool:
+        """Whether the invariant holds, or what it is about is rightly not there."""
+        return self in (Outcome.PASS, Outcome.UNDECLARED)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the check came to a judgement; it neither crashed nor failed to bring its case about."""
+        return self not in (Outcome.ERROR, Outcome.NOT_EXERCISED)
+
+
+def family_of(invariant: str) -> str:
+    """The part of an id before the dash."""
+    return invariant.partition("-")[0]
 
 
 class Broken(Exception):
@@ -91,8 +106,8 @@ class Invariant:
 
     @property
     def family(self) -> str:
-        """The part of the id before the dash."""
-        return self.id.partition("-")[0]
+        """The family that it belongs to."""
+        return family_of(self.id)
 
     @property
     def docs(self) -> str:
@@ -125,6 +140,6 @@ def features_of(target: Target) -> frozenset[Feature]:
     if isinstance(target, TransportTarget):
         # What is behind the transport is the reference storage, which injects faults.
         found.add(Feature.FAULT)
-        if target.body_limit is not None:
+        if target.network:
             found.add(Feature.NETWORK)
     return frozenset(found)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from muniment.conformance.bench import world_of
-from muniment.conformance.ending import Ended, in_words
+from muniment.conformance.ending import Ended, Escaped, in_words
 from muniment.conformance.invariant import Invariant, Outcome
 from muniment.conformance.target import Target
 from muniment.conformance.world import World
@@ -22,13 +22,6 @@ GRACE = 10.0
 """Seconds that a check which was cut off has for closing its subject, though no more than it had at all."""
 
 T = TypeVar("T")
-
-
-class Escaped(Exception):
-    """What is no error, such as SystemExit, came out of a plugin; let go on, it would have ended the judge."""
-
-    def __init__(self, escaped: BaseException) -> None:
-        super().__init__(f"{type(escaped).__name__} came out of the plugin ({escaped})")
 
 
 async def isolated(target: Target, invariant: Invariant, seed: int, seconds: float) -> Ended:

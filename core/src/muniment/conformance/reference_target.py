@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from muniment.config import redact
 from muniment.conformance.target import (
     AgentFaultPoint,
     EmbedderTarget,
@@ -25,7 +26,7 @@ from muniment.conformance.target import (
     StoredTerm,
     Subject,
 )
-from muniment.errors import StorageUnavailable
+from muniment.errors import ConfigurationError, StorageUnavailable
 from muniment.models import Agent
 from muniment.ports import Embedder, Storage
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
@@ -69,6 +70,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
     name = "reference"
     distribution = "muniment"
     real = False
+    contract = "1.1"
 
     def __init__(
         self, storage: type[ReferenceStorage] = ReferenceStorage, clock: Callable[[], Clock] = CoarseClock
@@ -109,6 +111,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
                 "memories": tuple(map(_row, memories)),
                 "audit": tuple(entry.model_dump_json() for entry in data.audit.values()),
                 "receipts": tuple(map(repr, data.receipts.values())),
+                "tokens": tuple(map(repr, data.tokens.values())),
                 "envelopes": tuple(map(repr, data.agents.envelopes.items())),
                 "events": tuple(repr(row) for queue in data.agents.events.values() for row in queue.values()),
             },
@@ -233,10 +236,15 @@ class HashTarget(EmbedderTarget):
 
 
 def storage(url: str | None = None) -> ReferenceTarget:
-    """The target of ``muniment conform reference``."""
+    """The target of ``muniment conform reference``. Raises ConfigurationError for another place than memory."""
+    if url not in (None, "memory:"):
+        raise ConfigurationError(f"reference is judged in memory, not at {redact(str(url))!r}; leave --url out.")
     return ReferenceTarget()
 
 
 def embedder(url: str | None = None) -> HashTarget:
-    """The target of ``muniment conform hash``."""
-    return HashTarget()
+    """The target of ``muniment conform hash``, for ``hash:`` or ``hash:DIMENSIONS``. Raises ConfigurationError."""
+    if url is None:
+        return HashTarget()
+    HashEmbedder.named(url)
+    return HashTarget(lambda: HashEmbedder.named(url))

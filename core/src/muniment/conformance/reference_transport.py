@@ -6,24 +6,20 @@ A request is an object with ``operation`` and ``input``, a reply one with ``reco
 from __future__ import annotations
 
 import json
-import logging
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import BaseModel
 
-from muniment.conformance.target import Refused, RemoteClient, Reply, TransportTarget
+from muniment.conformance.target import Refused, RemoteClient, Reply, Server, TransportTarget
 from muniment.engine import Engine
-from muniment.errors import Internal, MunimentError, PayloadTooLarge
+from muniment.errors import Internal, MunimentError
+from muniment.limits import BODY_MAX
 from muniment.models import CallContext
 from muniment.operations import OPERATIONS
-
-log = logging.getLogger(__name__)
-
-BODY_MAX = 8_000_000
-"""The bytes that a request may have."""
+from muniment.ports import Callers
+from muniment.serving import bodies, incidents
 
 
 class ReferenceTransport:
@@ -49,20 +45,13 @@ class ReferenceTransport:
             return self.failed(error)
         return self.answered(record)
 
+    async def identified(self, callers: Callers, authorization: str | None) -> CallContext:
+        """Who sends a request over a network. Raises what the authenticator raises."""
+        return await callers.context(authorization)
+
     async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
         """The whole request. Raises PayloadTooLarge before the limit is passed by more than a piece."""
-        if announced is not None and announced > BODY_MAX:
-            raise self.too_large()
-        body = bytearray()
-        async for piece in pieces:
-            body += piece
-            if len(body) > BODY_MAX:
-                raise self.too_large()
-        return bytes(body)
-
-    def too_large(self) -> MunimentError:
-        """The refusal of a request over the limit."""
-        return PayloadTooLarge(f"A request may have {BODY_MAX} bytes; send less at once.", limit=BODY_MAX)
+        return await bodies.bounded(pieces, announced)
 
     def parsed(self, request: bytes) -> tuple[str, Mapping[str, Any]]:
         """The operation and its input."""
@@ -85,9 +74,7 @@ class ReferenceTransport:
 
     def failed(self, error: Exception) -> str:
         """The reply where something failed inside; the log has the rest."""
-        incident = secrets.token_hex(6)
-        log.error("internal error %s", incident, exc_info=error)
-        return json.dumps({"refusal": Internal(f"The id {incident} finds it in the log.", id=incident).body()})
+        return json.dumps({"refusal": incidents.incident(error, "a request").body()})
 
 
 class ReferenceClient:
@@ -98,8 +85,44 @@ class ReferenceClient:
 
     async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
         """Run an operation. Raises Refused."""
-        request = json.dumps({"operation": operation, "input": payload}).encode()
+        request = _request(operation, payload)
         body = await self._transport.serve(_whole(request), len(request))
+        return Reply(_record(body), body)
+
+
+class ReferenceServer:
+    """The reference transport as over a network: each request has a header, and is of whom that proves."""
+
+    def __init__(self, transport: type[ReferenceTransport], engine: Engine, callers: Callers) -> None:
+        self._door = transport(engine, callers.local)
+        self._transport = transport
+        self._engine = engine
+        self._callers = callers
+
+    @asynccontextmanager
+    async def connect(self, authorization: str | None) -> AsyncGenerator[RemoteClient]:
+        """A client with this header."""
+        yield _WithHeader(self, authorization)
+
+    async def reply(self, authorization: str | None, request: bytes) -> str:
+        """The reply to one request."""
+        try:
+            context = await self._door.identified(self._callers, authorization)
+        except MunimentError as refusal:
+            return self._door.refused(refusal)
+        except Exception as error:
+            return self._door.failed(error)
+        return await self._transport(self._engine, context).serve(_whole(request), len(request))
+
+
+class _WithHeader:
+    def __init__(self, server: ReferenceServer, authorization: str | None) -> None:
+        self._server = server
+        self._authorization = authorization
+
+    async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
+        """Run an operation. Raises Refused."""
+        body = await self._server.reply(self._authorization, _request(operation, payload))
         return Reply(_record(body), body)
 
 
@@ -109,6 +132,7 @@ class ReferenceTransportTarget(TransportTarget):
     name = "reference-transport"
     distribution = "muniment"
     real = False
+    contract = "1.1"
     body_limit = BODY_MAX
 
     def __init__(self, transport: type[ReferenceTransport] = ReferenceTransport) -> None:
@@ -121,15 +145,30 @@ class ReferenceTransportTarget(TransportTarget):
         await transport.hello()
         yield ReferenceClient(transport)
 
+    @asynccontextmanager
+    async def server(self, engine: Engine, callers: Callers) -> AsyncGenerator[Server]:
+        """One that knows nothing of sockets."""
+        yield ReferenceServer(self._transport, engine, callers)
+
+    def encoded(self, operation: str, payload: Mapping[str, Any]) -> bytes:
+        """The request itself, which names its operation."""
+        return _request(operation, payload)
+
     async def send(
-        self, engine: Engine, context: CallContext, pieces: AsyncIterator[bytes], announced: int | None
-    ) -> Refused:
+        self,
+        engine: Engine,
+        context: CallContext,
+        operation: str,
+        pieces: AsyncIterator[bytes],
+        announced: int | None,
+    ) -> Reply:
         """The pieces as the request of a new connection."""
         body = await self._transport(engine, context).serve(pieces, announced)
-        try:
-            raise AssertionError(f"it was answered with {_record(body)}")
-        except Refused as refusal:
-            return refusal
+        return Reply(_record(body), body)
+
+
+def _request(operation: str, payload: Mapping[str, Any]) -> bytes:
+    return json.dumps({"operation": operation, "input": payload}).encode()
 
 
 async def _whole(request: bytes) -> AsyncGenerator[bytes]:

@@ -8,7 +8,9 @@ from muniment.conformance.invariant import Invariant, seat_of
 from muniment.conformance.invariants import (
     access,
     acknowledgement,
+    admission,
     atomicity,
+    backlog,
     bulk,
     convergence,
     crowd,
@@ -27,11 +29,13 @@ from muniment.conformance.invariants import (
     ranks,
     reads,
     receipts,
+    restricted,
     scope,
     sections,
     strangers,
     syncs,
     terms,
+    tokens,
     trail,
     transports,
     vectors,
@@ -51,6 +55,7 @@ _MODULES = (
     inputs,
     access,
     identity,
+    restricted,
     names,
     bulk,
     crowd,
@@ -69,11 +74,14 @@ _MODULES = (
     acknowledgement,
     leases,
     convergence,
+    tokens,
+    backlog,
     embedders,
     failures,
     transports,
+    admission,
 )
-FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "EMB", "TRA")
+FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "AUTH", "OPS", "EMB", "TRA")
 
 INVARIANTS: tuple[Invariant, ...] = tuple(
     sorted(
@@ -84,7 +92,11 @@ INVARIANTS: tuple[Invariant, ...] = tuple(
 BY_ID = {invariant.id: invariant for invariant in INVARIANTS}
 
 
-class UnknownInvariant(Exception):
+class NotJudged(Exception):
+    """A plugin cannot be judged by what was asked for, or as its target says."""
+
+
+class UnknownInvariant(NotJudged):
     """An id, or a family, that none of the invariants has that judge the plugin."""
 
     def __init__(self, name: str, where: str, judged: Sequence[Invariant]) -> None:
@@ -94,14 +106,25 @@ class UnknownInvariant(Exception):
         )
 
 
+class UnlinkedFailure(NotJudged):
+    """A known failure without a link to where it is being worked on."""
+
+    def __init__(self, known: str, target: Target) -> None:
+        super().__init__(
+            f"known_failures of {target.name}: {known} has no link; give the address at which it is being worked on."
+        )
+
+
 def judging(target: Target) -> tuple[Invariant, ...]:
     """The invariants of a target's seat and contract. Raises UnknownInvariant for an id in its known
-    failures."""
+    failures, and UnlinkedFailure for one without a link."""
     seat, contract = seat_of(target), _version(target.contract)
     judged = tuple(one for one in INVARIANTS if seat in one.seats and _version(one.since) <= contract)
-    for known in target.known_failures:
+    for known, link in target.known_failures.items():
         if known not in BY_ID:
             raise UnknownInvariant(known, f"known_failures of {target.name}", judged)
+        if not link.strip():
+            raise UnlinkedFailure(known, target)
     return judged
 
 

@@ -1,7 +1,7 @@
 """What a run found: one result per invariant, as data, as JSON and as text for a terminal.
 
-Owns which outcomes are conformant and which exit code follows. The exit codes: 0 conformant, 1 not
-conformant, 2 could not run (for which there is no report).
+Owns which outcomes are conformant, the verdict on a run, and which exit code follows: 0 conformant, 1 not conformant,
+2 could not run (for which there is no report).
 """
 
 from __future__ import annotations
@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
-from muniment.conformance.invariant import Level, Outcome
+from muniment.conformance.invariant import Level, Outcome, family_of
 
 CONFORMANT = 0
 NOT_CONFORMANT = 1
 COULD_NOT_RUN = 2
+
+
+class Verdict(StrEnum):
+    """What a run says of its plugin; only a whole run can say that it is conformant."""
+
+    CONFORMANT = "conformant"
+    IN_PART = "judged in part"
+    NOT_CONFORMANT = "not conformant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +48,37 @@ class Result:
     steps: tuple[str, ...] = ()
     cut_off: bool = False
 
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Result:
+        """The result that a report's data has."""
+        fields: dict[str, Any] = {**data, "steps": tuple(data["steps"])}
+        fields |= {"outcome": Outcome(data["outcome"]), "level": Level(data["level"])}
+        return cls(**fields)
+
     @property
     def family(self) -> str:
-        """The part of the id before the dash."""
-        return self.id.partition("-")[0]
+        """The family of its invariant."""
+        return family_of(self.id)
+
+    @property
+    def only_should(self) -> bool:
+        """Whether it failed, and only should have held."""
+        return self.level is Level.SHOULD and self.outcome is Outcome.FAIL
 
     @property
     def conformant(self) -> bool:
-        """Whether it lets its plugin be called conformant: it passed, is undeclared, or only should hold."""
-        if self.outcome in (Outcome.PASS, Outcome.UNDECLARED):
-            return True
-        return self.level is Level.SHOULD and self.outcome is Outcome.FAIL
+        """Whether it lets its plugin be called conformant: it is kept, or only should hold."""
+        return self.outcome.kept or self.only_should
+
+    @property
+    def expected_failure(self) -> bool:
+        """Whether it does not hold, and tests stay green: it is known, or only should hold."""
+        return self.only_should or self.outcome is Outcome.KNOWN_FAILURE
+
+    @property
+    def green(self) -> bool:
+        """Whether tests stay green."""
+        return self.conformant or self.expected_failure
 
     def as_text(self, seed: int, again: str) -> str:
         """The failure in full, for a person; ``again`` is the command line that reruns it alone."""
@@ -72,16 +101,35 @@ class Result:
         )
 
 
-def again(plugin: str, invariant: str, seed: int, url: str | None = None) -> str:
-    """The command line that judges ``plugin`` by one invariant, with the same random choices."""
+def _encodable(text: str) -> str:
+    """The text with lone surrogates, which a plugin may have given, written as escapes, in JSON too."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def families(results: Iterable[Result]) -> Mapping[str, tuple[int, int]]:
+    """By family, how many invariants are kept, and of how many."""
+    counts: dict[str, tuple[int, int]] = {}
+    for result in results:
+        kept, count = counts.get(result.family, (0, 0))
+        counts[result.family] = kept + result.outcome.kept, count + 1
+    return counts
+
+
+def again(plugin: str, invariant: str, seed: int, url: str | None = None, timeout: float | None = None) -> str:
+    """The command line that judges ``plugin`` by one invariant, with the same random choices.
+
+    ``timeout`` is in seconds, None for the usual one.
+    """
     server = [] if url is None else ["--url", url]
-    return shlex.join(["muniment", "conform", plugin, "--only", invariant, "--seed", str(seed), *server])
+    limit = [] if timeout is None else ["--timeout", f"{int(timeout) if timeout.is_integer() else timeout}"]
+    return shlex.join(["muniment", "conform", plugin, "--only", invariant, "--seed", str(seed), *server, *limit])
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A run. ``complete`` says that every invariant was selected; ``not_run`` are the ids that were not come to, since
-    the run was stopped. ``url`` is the server that was named, its password redacted."""
+    the run was stopped. ``url`` is the server that was named, its password redacted; ``timeout`` the seconds for each
+    invariant, None for the usual ones."""
 
     plugin: str
     real: bool
@@ -92,21 +140,44 @@ class Report:
     complete: bool = True
     not_run: tuple[str, ...] = ()
     url: str | None = None
+    timeout: float | None = None
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Report:
+        """The report that ``as_data`` gave."""
+        judged: list[dict[str, Any]] = data["invariants"]
+        return cls(
+            plugin=data["plugin"],
+            real=data["backend"] == "real",
+            versions=data["versions"],
+            configuration=data["configuration"],
+            seed=data["seed"],
+            results=tuple(map(Result.of_data, judged)),
+            complete=data["complete"],
+            not_run=tuple(data["not_run"]),
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the run says: nothing may be wrong in what was to be run, and something must have been."""
+        if not self.results or self.not_run or not all(result.conformant for result in self.results):
+            return Verdict.NOT_CONFORMANT
+        return Verdict.CONFORMANT if self.complete else Verdict.IN_PART
 
     @property
     def conformant(self) -> bool:
         """Whether every invariant that judges the plugin was run and lets it be called conformant."""
-        return self.complete and bool(self.results) and self.holds
-
-    @property
-    def holds(self) -> bool:
-        """Whether everything that was to be run, which may be a selection, was run and held."""
-        return not self.not_run and all(result.conformant for result in self.results)
+        return self.verdict is Verdict.CONFORMANT
 
     @property
     def exit_code(self) -> int:
         """0 where everything that was run held, else 1."""
-        return CONFORMANT if self.results and self.holds else NOT_CONFORMANT
+        return NOT_CONFORMANT if self.verdict is Verdict.NOT_CONFORMANT else CONFORMANT
+
+    @property
+    def backend(self) -> str:
+        """Whether it is a real one."""
+        return "real" if self.real else "emulated"
 
     def as_data(self) -> dict[str, Any]:
         """The report as JSON-like data; ``invariants`` has one object each."""
@@ -114,7 +185,7 @@ class Report:
             "plugin": self.plugin,
             "conformant": self.conformant,
             "complete": self.complete,
-            "backend": "real" if self.real else "emulated",
+            "backend": self.backend,
             "versions": dict(self.versions),
             "configuration": dict(self.configuration),
             "seed": self.seed,
@@ -125,35 +196,31 @@ class Report:
 
     def as_json(self) -> str:
         """The report as JSON text."""
-        return json.dumps(self.as_data(), indent=2, ensure_ascii=False) + "\n"
+        return _encodable(json.dumps(self.as_data(), indent=2, ensure_ascii=False) + "\n")
 
     def as_text(self) -> str:
         """The report for a terminal: each failure in full, then a line for each invariant, then the verdict."""
         lines = [f"{one.id:<9} {one.outcome:<21} {one.seconds:6.2f} s  {one.statement}" for one in self.results]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         settings = "".join(f", {name} {value}" for name, value in self.configuration.items())
-        kind = "real" if self.real else "emulated"
-        head = f"{self.plugin}: {kind} backend{settings}; {versions}; seed {self.seed}"
-        return "\n\n".join([head, *self._failures(), "\n".join(lines), *self._endings(), self.verdict()]) + "\n"
+        head = f"{self.plugin}: {self.backend} backend{settings}; {versions}; seed {self.seed}"
+        parts = [head, *self._failures(), "\n".join(lines), *self._endings(), self.last_line()]
+        return _encodable("\n\n".join(parts) + "\n")
 
-    def verdict(self) -> str:
-        """The last line."""
+    def last_line(self) -> str:
+        """The verdict, with how many ended how."""
         counts = Counter(str(result.outcome) for result in self.results)
         if self.not_run:
             counts["not run"] = len(self.not_run)
         summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         took = sum(result.seconds for result in self.results)
-        if self.conformant:
-            verdict = "conformant"
-        elif self.holds and not self.complete:
-            verdict = "what was selected holds; run all for conformance"
-        else:
-            verdict = "not conformant"
+        in_part = self.verdict is Verdict.IN_PART
+        verdict = "what was selected holds; run all for conformance" if in_part else self.verdict
         return f"{self.plugin}: {verdict} ({summary}; {took:.1f} s)"
 
     def text_of(self, result: Result) -> str:
         """One result in full."""
-        return result.as_text(self.seed, again(self.plugin, result.id, self.seed, self.url))
+        return result.as_text(self.seed, self._again(result))
 
     def stopped(self) -> str:
         """Why some invariants were not run, and what to do."""
@@ -184,6 +251,8 @@ class Report:
         first = next((result for result in self.results if not result.conformant), None)
         endings = [self.stopped()] if self.not_run else []
         if first is not None:
-            command = again(self.plugin, first.id, self.seed, self.url)
-            endings.append(f"Begin with {first.id}: {first.detail}\n  {command}")
+            endings.append(f"Begin with {first.id}: {first.detail}\n  {self._again(first)}")
         return endings
+
+    def _again(self, result: Result) -> str:
+        return again(self.plugin, result.id, self.seed, self.url, self.timeout)

@@ -14,10 +14,11 @@ TRANSPORT = frozenset({Seat.TRANSPORT})
 
 
 class Rules:
-    """The invariants of one module, in the order of its checks; ``seats`` are those of all of them."""
+    """The invariants of one module, in the order of its checks; ``seats`` and ``since`` are those of all of them."""
 
-    def __init__(self, seats: frozenset[Seat]) -> None:
+    def __init__(self, seats: frozenset[Seat], since: str = "1.0") -> None:
         self._seats = seats
+        self._since = since
         self._found: list[Invariant] = []
 
     def __call__(
@@ -37,6 +38,7 @@ class Rules:
                     statement=statement,
                     check=check,
                     seats=self._seats,
+                    since=self._since,
                     features=features,
                     lenient_without=lenient_without,
                 )

@@ -49,27 +49,46 @@ async def run(
     lines of the report. Raises UnknownInvariant, and NotRun where the target's component cannot be had.
     """
     chosen = select(target, only)
-    seed = time.time_ns() % 2**31 if seed is None else seed
+    seed = new_seed() if seed is None else seed
     versions = {**_versions(target), **await _described(target, timeout)}
-    results: list[Result] = []
-    for invariant in chosen:
-        result = await run_one(target, invariant, seed=seed, seconds=timeout)
-        results.append(result)
-        if progress is not None:
-            progress(result)
-        if sum(one.cut_off for one in results) == CUT_OFFS:
-            break
+    results = await run_all(target, chosen, seed=seed, seconds=timeout, progress=progress)
     return Report(
         plugin=target.name,
         real=target.real,
         versions=versions,
         configuration={name: redact_named(name, str(value)) for name, value in target.describe().items()},
         seed=seed,
-        results=tuple(results),
+        results=results,
         complete=len(chosen) == len(judging(target)),
         not_run=tuple(one.id for one in chosen[len(results) :]),
         url=None if url is None else redact(url),
+        timeout=unusual(timeout),
     )
+
+
+def new_seed() -> int:
+    """A seed from the clock."""
+    return time.time_ns() % 2**31
+
+
+def unusual(seconds: float) -> float | None:
+    """A limit for each invariant; None where it is the usual one, which no command line has to name."""
+    return None if seconds == TIME_LIMIT else float(seconds)
+
+
+async def run_all(
+    target: Target, invariants: Sequence[Invariant], *, seed: int, seconds: float, progress: Progress | None
+) -> tuple[Result, ...]:
+    """How each ends; fewer where ``CUT_OFFS`` checks had to be cut off, after which the rest is not run."""
+    results: list[Result] = []
+    for invariant in invariants:
+        result = await run_one(target, invariant, seed=seed, seconds=seconds)
+        results.append(result)
+        if progress is not None:
+            progress(result)
+        if sum(one.cut_off for one in results) == CUT_OFFS:
+            break
+    return tuple(results)
 
 
 async def run_one(target: Target, invariant: Invariant, *, seed: int, seconds: float = TIME_LIMIT) -> Result:

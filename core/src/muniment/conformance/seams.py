@@ -25,13 +25,13 @@ RACE_PATIENCE = 10.0
 
 
 class Barrier:
-    """Holds callers of one method until ``parties`` of them have come; those that come later pass.
+    """Holds callers of some methods until ``parties`` of them have come; those that come later pass.
 
     The last one goes on after the others, which take a moment to wake, so that all are under way at once.
     """
 
-    def __init__(self, method: str, parties: int) -> None:
-        self.method = method
+    def __init__(self, methods: Sequence[str], parties: int) -> None:
+        self.methods = methods
         self._parties = parties
         self._arrived = 0
         self._gone_on = 0
@@ -62,7 +62,7 @@ class Barrier:
         """Raises NotExercised where the race did not happen."""
         if not self.happened:
             raise NotExercised(
-                f"only {self._arrived} of {self._parties} racers stood before Storage.{self.method} at once "
+                f"only {self._arrived} of {self._parties} racers stood before Storage.{'/'.join(self.methods)} at once "
                 f"(each waits {RACE_PATIENCE:g} s for the others), so the race did not happen"
             )
 
@@ -102,7 +102,7 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._storage, name)
         barrier, latch = self.barrier, self.latch
-        if barrier is not None and barrier.method == name:
+        if barrier is not None and name in barrier.methods:
             return _held_before(barrier, method)
         if latch is not None and latch.method == name:
             return _held_after(latch, method)
@@ -131,12 +131,12 @@ def _held_after(latch: Latch, method: Any) -> Any:
 
 
 @asynccontextmanager
-async def barrier(gates: Sequence[Gate], method: str, parties: int) -> AsyncGenerator[Barrier]:
-    """While entered, the first ``parties`` calls of ``method`` through any of ``gates`` go on together.
+async def barrier(gates: Sequence[Gate], methods: Sequence[str], parties: int) -> AsyncGenerator[Barrier]:
+    """While entered, the first ``parties`` calls of ``methods`` through any of ``gates`` go on together.
 
     Raises NotExercised on leaving where they did not meet.
     """
-    shared = Barrier(method, parties)
+    shared = Barrier(methods, parties)
     for gate in gates:
         gate.barrier = shared
     try:
@@ -252,13 +252,22 @@ class StagedEngine(Engine):
     def failing(self, error: Exception) -> Generator[None]:
         """While entered, every call raises ``error``, and nothing is logged: what fails on purpose alarms nobody."""
         self._failure = error
+        try:
+            with self.quiet():
+                yield
+        finally:
+            self._failure = None
+
+    @staticmethod
+    @contextmanager
+    def quiet() -> Generator[None]:
+        """While entered, nothing is logged."""
         disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
             yield
         finally:
             logging.disable(disabled)
-            self._failure = None
 
     async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
         """Run an operation, or fail as it was made to."""

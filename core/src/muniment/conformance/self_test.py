@@ -6,16 +6,14 @@ keeps no rule at all, so an invariant that passes on one is a fault that this ta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from muniment.conformance.invariant import Invariant, Outcome, features_of
-from muniment.conformance.mutants.mutant import GREEN
-from muniment.conformance.plumbing import plumbing
+from muniment.conformance.invariant import Outcome, features_of
+from muniment.conformance.plumbing import not_given, plumbing
 from muniment.conformance.registry import select
-from muniment.conformance.report import CONFORMANT, NOT_CONFORMANT, Result
-from muniment.conformance.runner import CUT_OFFS, TIME_LIMIT, Progress, run_one
+from muniment.conformance.report import CONFORMANT, NOT_CONFORMANT, Result, families
+from muniment.conformance.runner import CUT_OFFS, TIME_LIMIT, Progress, new_seed, run_all
 from muniment.conformance.stand_ins import stand_ins
 from muniment.conformance.target import Target
 
@@ -32,38 +30,35 @@ class Rehearsal:
     @property
     def hidden(self) -> tuple[str, ...]:
         """The invariants that passed, although none is kept."""
-        return tuple(result.id for result in self.results if result.outcome in GREEN)
+        return tuple(result.id for result in self.results if result.outcome.kept)
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """The families in which nothing was judged: every check of them crashed, which shows nothing."""
-        crashed = {result.family for result in self.results if result.outcome is Outcome.ERROR}
-        judged = {result.family for result in self.results if result.outcome is not Outcome.ERROR}
-        return tuple(sorted(crashed - judged))
+        """The families in which nothing was judged: every check of them crashed, or could not bring its case about."""
+        judged = {result.family for result in self.results if result.outcome.judged}
+        return tuple(sorted({result.family for result in self.results} - judged))
 
     @property
     def shown(self) -> bool:
-        """Whether nothing passed, and every family was judged."""
-        return not (self.hidden or self.unjudged or self.cut_short)
+        """Whether something was judged, nothing passed, and no family was left out."""
+        return bool(self.results) and not (self.hidden or self.unjudged or self.cut_short)
 
     @property
     def families(self) -> Mapping[str, tuple[int, int]]:
         """By family, how many invariants did not pass, and of how many."""
-        counts: dict[str, tuple[int, int]] = {}
-        for result in self.results:
-            red, count = counts.get(result.family, (0, 0))
-            counts[result.family] = red + (result.outcome not in GREEN), count + 1
-        return counts
+        return {family: (count - kept, count) for family, (kept, count) in families(self.results).items()}
 
     def as_text(self) -> str:
         """A line with the families, and what passed."""
-        red = ", ".join(f"{family} {red} of {count}" for family, (red, count) in self.families.items())
-        text = f"{'ok  ' if self.shown else 'FAIL'}  {self.mutant}: {red} red"
+        counts = ", ".join(f"{family} {red} of {count}" for family, (red, count) in self.families.items())
+        red = f"{counts} red" if counts else "nothing was judged"
+        text = f"{'ok  ' if self.shown else 'FAIL'}  {self.mutant}: {red}"
         if self.hidden:
             text += f"\n      {self.breaks} Through this target these passed all the same: {', '.join(self.hidden)}."
         if self.unjudged:
-            crash = next(result for result in self.results if result.family == self.unjudged[0])
-            text += f"\n      Every check of {', '.join(self.unjudged)} crashed, which shows nothing: {crash.detail}"
+            first = next(result for result in self.results if result.family == self.unjudged[0])
+            named = ", ".join(self.unjudged)
+            text += f"\n      No check of {named} came to a judgement, which shows nothing: {first.detail}"
         if self.cut_short:
             text += f"\n      It was stopped, since {CUT_OFFS} checks had to be cut off."
         return text
@@ -71,24 +66,22 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What was found: the checks of the target, and one rehearsal for each universal mutant."""
+    """What was found: the checks of the target, and one rehearsal for each universal mutant.
+
+    ``not_given`` are the optional methods that the target does without.
+    """
 
     plugin: str
     seed: int
     plumbing: tuple[Result, ...]
     rehearsals: tuple[Rehearsal, ...]
+    not_given: tuple[str, ...] = ()
 
     @property
     def reliable(self) -> bool:
-        """Whether the target shows every fault that it was tried with."""
-        tried = all(result.outcome is Outcome.PASS for result in self.plumbing)
-        return tried and all(one.shown for one in self.rehearsals)
-
-    @property
-    def cut_off(self) -> bool:
-        """Whether a check had to be cut off."""
-        results = [*self.plumbing, *(result for one in self.rehearsals for result in one.results)]
-        return any(result.cut_off for result in results)
+        """Whether the target was tried, and shows every fault that it was tried with."""
+        tried = bool(self.plumbing) and all(result.outcome is Outcome.PASS for result in self.plumbing)
+        return tried and bool(self.rehearsals) and all(one.shown for one in self.rehearsals)
 
     @property
     def exit_code(self) -> int:
@@ -97,9 +90,10 @@ class SelfTest:
 
     def as_text(self) -> str:
         """What was found, for a terminal."""
+        absent = [f"none  {name}: it is optional, and the suite tries less without it" for name in self.not_given]
         parts = [
             f"{self.plugin}: whether its target would show a broken plugin; seed {self.seed}",
-            "The target itself\n" + "\n".join(map(_plumbing_text, self.plumbing)),
+            "\n".join(["The target itself", *map(_plumbing_text, self.plumbing), *absent]),
             "Broken plugins through it, on which nothing may pass\n"
             + "\n".join(one.as_text() for one in self.rehearsals),
         ]
@@ -116,30 +110,15 @@ async def self_test(
     progress: Progress | None = None,
 ) -> SelfTest:
     """Try a target; arguments and errors are those of ``runner.run``."""
-    seed = time.time_ns() % 2**31 if seed is None else seed
-    tried, _ = await _run(target, plumbing(target), seed, timeout, progress)
+    seed = new_seed() if seed is None else seed
+    tried = await run_all(target, plumbing(target), seed=seed, seconds=timeout, progress=progress)
     rehearsals: list[Rehearsal] = []
     for mutant, stand_in in stand_ins(target).items():
         features = features_of(stand_in)
         judged = [one for one in select(stand_in, only) if one.features <= features]
-        results, cut_short = await _run(stand_in, judged, seed, timeout, progress)
-        rehearsals.append(Rehearsal(mutant.name, mutant.breaks, results, cut_short))
-    return SelfTest(target.name, seed, tried, tuple(rehearsals))
-
-
-async def _run(
-    target: Target, invariants: Sequence[Invariant], seed: int, seconds: float, progress: Progress | None
-) -> tuple[tuple[Result, ...], bool]:
-    """The results, and whether there are fewer since too many checks hung."""
-    results: list[Result] = []
-    for invariant in invariants:
-        result = await run_one(target, invariant, seed=seed, seconds=seconds)
-        results.append(result)
-        if progress is not None:
-            progress(result)
-        if sum(one.cut_off for one in results) == CUT_OFFS:
-            break
-    return tuple(results), len(results) < len(invariants)
+        results = await run_all(stand_in, judged, seed=seed, seconds=timeout, progress=progress)
+        rehearsals.append(Rehearsal(mutant.name, mutant.breaks, results, len(results) < len(judged)))
+    return SelfTest(target.name, seed, tried, tuple(rehearsals), not_given(target))
 
 
 def _plumbing_text(result: Result) -> str:

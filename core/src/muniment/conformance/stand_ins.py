@@ -1,25 +1,32 @@
-"""An author's target with a universal mutant in the place of what it opens.
+"""An author's target with the fault of a universal mutant behind it.
 
-Everything is opened, probed, broken and closed by the author's target as ever; only the calls go to the mutant. So what
-the suite says of it is what it would say through this target of a plugin that is broken in that way.
+Everything is opened, probed, broken and closed by the author's target as ever. A storage mutant answers in the place of
+the author's storage, whose backend stays empty; an embedder mutant asks the author's embedder and breaks what it gives;
+a transport mutant breaks the engine behind the author's connection. So what the suite says is what it would say through
+this target of a plugin that is broken in that way, and what a target invents is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+from pydantic import BaseModel
 
 from muniment.conformance.mutants import UNIVERSAL, Mutant
 from muniment.conformance.mutants.provider import ProvidedEmbedder
-from muniment.conformance.reference_transport import ReferenceTransport, ReferenceTransportTarget
+from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.conformance.target import (
     AgentFaultPoint,
     EmbedderTarget,
     FailingEmbedder,
     FaultPoint,
     RemoteClient,
+    Reply,
+    Server,
     StorageTarget,
     Stored,
     Subject,
@@ -28,7 +35,7 @@ from muniment.conformance.target import (
 )
 from muniment.engine import Engine
 from muniment.models import Agent, CallContext
-from muniment.ports import Embedder, Storage
+from muniment.ports import Callers, Embedder, Space, Storage, Vector, Vectors
 from muniment.reference import ReferenceData, ReferenceStorage
 
 
@@ -109,8 +116,46 @@ class StandInStorage(StorageTarget[StandIn]):
         return self._target.can_crash
 
 
+class _Passing(ProvidedEmbedder):
+    """What a mutant of an embedder calls as its base, where that is the author's ``inner``."""
+
+    inner: ClassVar[Embedder]
+
+    @property
+    def name(self) -> str:
+        """The author's."""
+        return self.inner.name
+
+    @property
+    def ready(self) -> bool:
+        """The author's."""
+        return self.inner.ready
+
+    async def space(self) -> Space:
+        """The author's."""
+        return await self.inner.space()
+
+    async def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The author's."""
+        return await self.inner.count_tokens(texts)
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """The author's."""
+        return await self.inner.embed_passages(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        """The author's."""
+        return await self.inner.embed_query(text)
+
+
+def _in_front_of(inner: Embedder, mutant: type[ProvidedEmbedder]) -> Embedder:
+    """The mutant, whose base is the author's embedder."""
+    kind = types.new_class(mutant.__name__, (mutant, _Passing), exec_body=lambda names: names.update(inner=inner))
+    return cast("Embedder", kind())
+
+
 class StandInEmbedder(EmbedderTarget):
-    """``target``, with ``mutant`` in the place of its embedder."""
+    """``target``, with ``mutant`` in front of its embedder."""
 
     def __init__(self, target: EmbedderTarget, mutant: type[ProvidedEmbedder]) -> None:
         _resemble(self, target)
@@ -121,31 +166,82 @@ class StandInEmbedder(EmbedderTarget):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Embedder]:
-        """The author's embedder, and a mutant."""
-        async with self._target.open():
-            yield self._mutant()
+        """The author's embedder, behind a mutant."""
+        async with self._target.open() as inner:
+            yield _in_front_of(inner, self._mutant)
 
     def fail(self) -> Sequence[FailingEmbedder]:
         """The author's."""
         return self._target.fail()
 
 
-class StandInTransport(ReferenceTransportTarget):
-    """``target``, with ``mutant`` in the place of its transport."""
+class _BrokenEngine:
+    """An engine whose calls go through a mutant of a transport."""
+
+    def __init__(self, engine: Engine, mutant: type[ReferenceTransport]) -> None:
+        self._engine = engine
+        self._mutant = mutant
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
+        """What the mutant makes of the call."""
+        return await self._mutant(self._engine, context).called(name, payload)
+
+
+class StandInTransport(TransportTarget):
+    """``target``, with ``mutant`` between its transport and the engine."""
 
     def __init__(self, target: TransportTarget, mutant: type[ReferenceTransport]) -> None:
-        super().__init__(mutant)
         _resemble(self, target)
         self.surface = target.surface
         self.policy = target.policy
+        self.network = target.network
+        self.network = target.network
         self.body_limit = target.body_limit
         self._target = target
+        self._mutant = mutant
 
-    @asynccontextmanager
-    async def connect(self, engine: Engine, context: CallContext) -> AsyncGenerator[RemoteClient]:
-        """The author's connection, and a mutant's."""
-        async with self._target.connect(engine, context), super().connect(engine, context) as client:
-            yield client
+    def connect(self, engine: Engine, context: CallContext) -> AbstractAsyncContextManager[RemoteClient]:
+        """The author's connection, to the broken engine."""
+        return self._target.connect(self._broken(engine), context)
+
+    def spelled(self, operation: str) -> str:
+        """The author's."""
+        return self._target.spelled(operation)
+
+    def encoded(self, operation: str, payload: Mapping[str, Any]) -> bytes:
+        """The author's."""
+        return self._target.encoded(operation, payload)
+
+    async def send(
+        self,
+        engine: Engine,
+        context: CallContext,
+        operation: str,
+        pieces: AsyncIterator[bytes],
+        announced: int | None,
+    ) -> Reply:
+        """The author's request, to the broken engine."""
+        return await self._target.send(self._broken(engine), context, operation, pieces, announced)
+
+    def server(self, engine: Engine, callers: Callers) -> AbstractAsyncContextManager[Server]:
+        """The author's, in front of the broken engine."""
+        return self._target.server(self._broken(engine), callers)
+
+    @property
+    def can_ask(self) -> bool:
+        """The author's."""
+        return self._target.can_ask
+
+    @property
+    def can_send(self) -> bool:
+        """The author's."""
+        return self._target.can_send
+
+    def _broken(self, engine: Engine) -> Engine:
+        return cast("Engine", _BrokenEngine(engine, self._mutant))
 
 
 def stand_ins(target: Target) -> Mapping[Mutant, Target]:

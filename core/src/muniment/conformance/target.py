@@ -30,7 +30,7 @@ from muniment.conformance.stored import (
 from muniment.engine import Engine
 from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext, ProjectPolicy
-from muniment.ports import Embedder, Storage
+from muniment.ports import Callers, Embedder, Storage
 
 __all__ = [
     "AgentFaultPoint",
@@ -42,6 +42,7 @@ __all__ = [
     "Refused",
     "RemoteClient",
     "Reply",
+    "Server",
     "StorageTarget",
     "Stored",
     "StoredAgents",
@@ -274,16 +275,25 @@ class RemoteClient(Protocol):
         ...
 
 
+class Server(Protocol):
+    """A transport over a network, in front of one engine, to which clients bring credentials of their own."""
+
+    def connect(self, authorization: str | None) -> AbstractAsyncContextManager[RemoteClient]:
+        """A client whose every request has this ``Authorization`` header, or none. It says no hello."""
+        ...
+
+
 class TransportTarget(Target, ABC):
     """How the suite gets at a transport plugin: ``connect``.
 
     ``surface`` is what the audit trail calls the transport, and ``policy`` what its callers may do with unknown
-    projects; None is for what the caller's context says. ``body_limit`` is how many bytes a request may have; it is for
-    a transport over a network, which has its own ``send``.
+    projects; None is for what the caller's context says. ``network`` says whether it is served over one; then
+    ``body_limit`` is how many bytes a request may have, and ``encoded``, ``send`` and ``server`` are the target's own.
     """
 
     surface: str | None = None
     policy: ProjectPolicy | None = None
+    network: bool = True
     body_limit: int | None = None
 
     @abstractmethod
@@ -297,11 +307,38 @@ class TransportTarget(Target, ABC):
         """What clients call an operation, where a transport spells names another way; in messages as well."""
         return operation
 
-    async def send(
-        self, engine: Engine, context: CallContext, pieces: AsyncIterator[bytes], announced: int | None
-    ) -> Refused:
-        """Make one request whose body is ``pieces``, and no more of them once it is answered; the refusal.
+    def encoded(self, operation: str, payload: Mapping[str, Any]) -> bytes:
+        """The body of a request that calls an operation."""
+        raise NotImplementedError
 
-        ``announced`` is the length that the request says beforehand, None where it says none.
+    async def send(
+        self,
+        engine: Engine,
+        context: CallContext,
+        operation: str,
+        pieces: AsyncIterator[bytes],
+        announced: int | None,
+    ) -> Reply:
+        """Make one request that calls ``operation``, with the body ``pieces`` and no more of them once it is answered.
+
+        ``announced`` is the length that the request says beforehand, None where it says none. Raises Refused.
         """
         raise NotImplementedError
+
+    def server(self, engine: Engine, callers: Callers) -> AbstractAsyncContextManager[Server]:
+        """A transport that serves an open engine to ``callers``, as it would to other machines.
+
+        Leaving it ends the transport and leaves the engine open.
+        """
+        raise NotImplementedError
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether this target has its own ``server``."""
+        return type(self).server is not TransportTarget.server
+
+    @property
+    def can_send(self) -> bool:
+        """Whether this target has its own ``encoded`` and ``send``, and says its limit."""
+        own = all(getattr(type(self), name) is not getattr(TransportTarget, name) for name in ("encoded", "send"))
+        return own and self.body_limit is not None

@@ -214,6 +214,10 @@ class World:
         """The subject's storage itself: for rows that no operation makes, or too many of them, and for healing."""
         return self._first[1].as_storage()
 
+    async def second_storage(self) -> Storage:
+        """The storage of the second client."""
+        return (await self._second_door())[1].as_storage()
+
     async def without_embedder(self, caller: Caller) -> Caller:
         """The same principal at an engine over the same data that has no embedder."""
         return caller.at(await self._doors.beside(None, False))
@@ -240,11 +244,16 @@ class World:
             raise Broken(f"what is stored after {what}", expected="as before", seen=difference(before, after))
 
     @asynccontextmanager
-    async def race(self, parties: int, method: str = "apply") -> AsyncGenerator[Barrier]:
-        """While entered, the first ``parties`` calls that reach the storage's ``method`` go on together."""
+    async def race(self, parties: int, *methods: str) -> AsyncGenerator[Barrier]:
+        """While entered, the first ``parties`` calls that reach one of the storage's ``methods`` go on together.
+
+        Without one it is ``apply``.
+        """
         second = (await self._second_door())[1]
-        self.trail.add(f"from here on {parties} callers are held before Storage.{method} until all are there")
-        async with barrier((self._first[1], second), method, parties) as held:
+        raced = methods or ("apply",)
+        shown = " or ".join(raced)
+        self.trail.add(f"from here on {parties} callers are held before Storage.{shown} until all are there")
+        async with barrier((self._first[1], second), raced, parties) as held:
             yield held
 
     async def overtaken(

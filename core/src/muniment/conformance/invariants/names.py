@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from muniment import limits
@@ -30,6 +30,8 @@ PAIRS = (
     ("Tag", "tag"),
 )
 
+_Part = Callable[[World, Any, int], Awaitable[None]]
+
 
 @RULES(
     "ACC-08",
@@ -37,15 +39,24 @@ PAIRS = (
     "that is like another never gives access to, counts as, or is found by it.",
 )
 async def whole_names(world: World) -> None:
-    for number, pair in enumerate(PAIRS):
-        await _users(world, pair, number)
-        await _idempotency_keys(world, pair, number)
-    for number, pair in enumerate(_both_ways(PAIRS)):
-        await _groups(world, pair, number)
-    for number, pair in enumerate(_both_ways(_fitting(limits.PROJECT_KEY_PATTERN))):
-        await _project_keys(world, pair, number)
-    for number, pair in enumerate(_fitting(limits.TAG_PATTERN)):
-        await _tags(world, pair, number)
+    """The kinds of names take turns, so that a fault of one is seen before all pairs of the others were tried."""
+    await _ids(world)
+    kinds: list[tuple[_Part, Sequence[Any]]] = [
+        (_users, PAIRS),
+        (_idempotency_keys, PAIRS),
+        (_groups, _both_ways(PAIRS)),
+        (_project_keys, _both_ways(_fitting(limits.PROJECT_KEY_PATTERN))),
+        (_tags, _fitting(limits.TAG_PATTERN)),
+        (_agents, _agent_pairs()),
+    ]
+    for number in range(max(len(pairs) for _, pairs in kinds)):
+        for part, pairs in kinds:
+            if number < len(pairs):
+                await part(world, pairs[number], number)
+
+
+def _agent_pairs() -> list[tuple[Agent, Agent]]:
+    """Agents whose names are alike, whose instances are, and two that are alike once they are joined."""
     agents = [
         (Agent(name=one, instance=f"{number}"), Agent(name=other, instance=f"{number}"))
         for number, (one, other) in enumerate(_agent_names())
@@ -55,10 +66,7 @@ async def whole_names(world: World) -> None:
         for number, (one, other) in enumerate(_agent_names())
     ]
     joined = (Agent(name="a/b", instance="c"), Agent(name="a", instance="b/c"))
-    for number, both in enumerate((*agents, *instances, joined)):
-        await _agents(world, both, number)
-        await agent_names.are_apart(world, both)
-    await _ids(world)
+    return [*agents, *instances, joined]
 
 
 def _fitting(pattern: str) -> list[tuple[str, str]]:
@@ -173,9 +181,10 @@ async def _idempotency_keys(world: World, pair: tuple[str, str], number: int) ->
 
 
 async def _agents(world: World, both: tuple[Agent, Agent], number: int) -> None:
-    """An idempotency key of the one is not the other's."""
+    """An idempotency key of the one is not the other's, and neither is its agent memory."""
     callers = [world.caller("alice", agent=agent) for agent in both]
     await _keys_are_their_own(f"the agents {both[0]} and {both[1]}", callers, f"agent-key-{number}")
+    await agent_names.are_apart(world, both)
 
 
 async def _keys_are_their_own(whose: str, callers: Iterable[Caller], key: str) -> None:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from itertools import chain
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any
 
 from muniment import errors
-from muniment.conformance.agents_estate import agent_operations, agents_estate
+from muniment.conformance.agents_estate import agent_operations, agents_estate, compact, instance
 from muniment.conformance.answers import found, ranker_scores
 from muniment.conformance.estate import TEXT, estate, every_operation
-from muniment.conformance.invariant import Feature
+from muniment.conformance.invariant import Broken, Feature, NotExercised
 from muniment.conformance.rules import TRANSPORT, Rules
 from muniment.conformance.seams import LoadingEmbedder
-from muniment.conformance.target import TransportTarget
+from muniment.conformance.target import Refused
+from muniment.conformance.trail import brief
 from muniment.conformance.world import Answer, Caller, World, holds, same
 from muniment.errors import ContentTooLong, Internal, InvalidInput, MunimentError, VersionConflict
-from muniment.operations import OPERATIONS
+from muniment.limits import CONTENT_MAX, SECTION_BYTES_MAX
+from muniment.operations import respelled
+from muniment.sections import KEYS, OBJECTS, TEXTS
 
 RULES = Rules(TRANSPORT)
 
 SAYING = 'Not so: "ünïcode" \\ 記憶 😀,\nread it with memory.get, or section.read_shared, and ask again.'
 SECRETS = ("select content from memories", "/var/lib/private", "hunter2")
+FOREIGN_ID = "made-elsewhere"
+"""An id that no transport gave, so that nothing is found by it."""
 OWN_NAMES = ("unknown", "_meta", "operation", "context", "headers", "jsonrpc")
 """Fields that no operation has; some are words of protocols, which a transport may take for its own."""
 ENVELOPE_MAX = 700
@@ -31,6 +36,7 @@ ENVELOPE_MAX = 700
 SOON = 10.0
 """Seconds for what must not wait for the model."""
 PIECE = 65_536
+SMALL_PIECE = 500
 BUFFERS = 16_000_000
 """Bytes of a request that kernels and libraries may take from a client while nobody reads it."""
 
@@ -82,14 +88,9 @@ async def _refused_as(
     world: World, caller: Caller, operation: str, payload: dict[str, Any], refusal: MunimentError
 ) -> None:
     arrived = await caller.refused(refusal.code, operation, **payload)
-    message = _spelled(world.transport.target, refusal.message)
-    same(f"the message and details of {refusal.code}", (arrived.message, arrived.details), (message, refusal.details))
-
-
-def _spelled(target: TransportTarget, text: str) -> str:
-    for operation in OPERATIONS:
-        text = text.replace(operation, target.spelled(operation))
-    return text
+    message = respelled(refusal.message, world.transport.target.spelled)
+    same(f"the message of {refusal.code}", arrived.message, message)
+    _same_json(f"the details of {refusal.code}", arrived.details, refusal.details)
 
 
 @RULES("TRA-02", "The same call gives the same record or receipt as the engine, every field of it.")
@@ -97,7 +98,13 @@ async def same_records(world: World) -> None:
     engine = world.transport.engine
     async for caller, operation, payload in each_call(world, "same"):
         answer = await caller(operation, **payload)
-        same(f"the answer of {operation}", answer, engine.answered and engine.answered.model_dump(mode="json"))
+        said = engine.answered and engine.answered.model_dump(mode="json")
+        _same_json(f"the answer of {operation}", answer, said)
+
+
+def _same_json(what: str, seen: object, expected: object) -> None:
+    """Broken unless equal as JSON, in which 1, 1.0 and true are three values."""
+    same(what, *(json.dumps(value, sort_keys=True, ensure_ascii=False) for value in (seen, expected)))
 
 
 @RULES("TRA-03", "Unknown fields are refused, not ignored, whoever calls.")
@@ -119,14 +126,16 @@ async def internal_errors(world: World) -> None:
         ("project.list", {}),
     ]
     secret = " ".join(SECRETS)
-    kinds = (RuntimeError, KeyError, OSError, MunimentError, Internal)
+    unforeseen = [kind(secret) for kind in (RuntimeError, KeyError, OSError, MunimentError, Internal)]
+    unforeseen += [MunimentError(secret, path=SECRETS[1]), Internal(secret, id=FOREIGN_ID)]
     ids: list[str] = []
     for operation, payload in payloads:
-        for error in chain((kind(secret) for kind in kinds), (MunimentError(secret, path=SECRETS[1]),)):
+        for error in unforeseen:
             with world.transport.engine.failing(error):
                 refusal = await alice.refused("internal", operation, **payload)
             shown = f"{refusal.message} {json.dumps(dict(refusal.details), ensure_ascii=False)}"
-            for part in (*SECRETS, type(error).__name__ if type(error) is not Internal else secret):
+            # Of an internal error any message may be named after the class.
+            for part in (*SECRETS, FOREIGN_ID if isinstance(error, Internal) else type(error).__name__):
                 same(f"whether a refusal of {operation} holds {part!r}", part in shown, False)
             same("the details of an internal error", list(refusal.details), ["id"])
             holds(str(refusal.details["id"]) in refusal.message, "the message", expected="the id", seen=refusal.message)
@@ -138,29 +147,81 @@ async def internal_errors(world: World) -> None:
 
 @RULES(
     "TRA-06",
-    "A request over its size is payload_too_large, and refused before it is read whole, whether its length was said or "
-    "not; the largest text that there is passes.",
+    "A request over its size is payload_too_large, and refused before it is read whole; the largest that an operation "
+    "takes passes, and so does one that comes in many small pieces; each whether its length was said or not.",
     features=frozenset({Feature.NETWORK}),
 )
 async def sizes(world: World) -> None:
-    transport, alice = world.transport, world.caller("alice")
-    limit = transport.target.body_limit or 0
+    target = world.transport.target
+    if not target.can_send:
+        raise NotExercised(
+            "the target is of a network, and lacks a body_limit, encoded or send; or say network = False"
+        )
+    await _over_the_limit(world, target.body_limit or 0)
+    await _largest(world)
+    await _in_small_pieces(world)
+
+
+async def _over_the_limit(world: World, limit: int) -> None:
+    alice = world.caller("alice")
     whole = limit + 4 * BUFFERS
     for announced, most in ((whole, BUFFERS), (None, limit + BUFFERS)):
         sent: list[int] = []
-        refusal = await transport.send(alice.context, _pieces(whole, sent), announced)
-        same("the refusal of a request over the limit", refusal.code, "payload_too_large")
-        what = "bytes taken of a request " + ("without a length" if announced is None else "that says its length")
+        pieces = _pieces(itertools.repeat(b" " * PIECE, whole // PIECE), sent)
+        try:
+            reply = await world.transport.send(alice.context, "memory.write", pieces, announced)
+            raise Broken("a request over the limit", expected="refusal payload_too_large", seen=brief(reply.answer))
+        except Refused as refusal:
+            same("the refusal of a request over the limit", refusal.code, "payload_too_large")
+        what = f"bytes taken of a request {_told(announced)}"
         holds(sum(sent) <= most, what, expected=f"at most {most}", seen=sum(sent))
-    text = "😀" * 64_000
-    memory = (await alice("memory.write", content=text))["id"]
-    same("the largest text, read back", (await alice("memory.get", id=memory))["content"] == text, True)
 
 
-async def _pieces(whole: int, sent: list[int]) -> AsyncIterator[bytes]:
-    while sum(sent) < whole:
-        sent.append(PIECE)
-        yield b" " * PIECE
+async def _largest(world: World) -> None:
+    """A sync of all sections, each as large as it may be, and each of its characters escaped where that costs most."""
+    ada = instance(world, "largest").own
+    sections = full_sections("\x7f")
+    payload = {"mode": "patch", "runtime": "r", "sections": {name: {"value": sections[name]} for name in sections}}
+    body = world.transport.target.encoded("section.sync", payload).replace(b"\x7f", rb"\u007f")
+    for announced in (len(body), None):
+        whole = _pieces(body[start : start + PIECE] for start in range(0, len(body), PIECE))
+        await world.transport.send(ada.context, "section.sync", whole, announced)
+    for name, value in sections.items():
+        stored = (await ada("section.read", sections=[name]))["sections"][name]["value"]
+        same(f"whether the largest {name} is stored as it was sent", stored == value, True)
+
+
+def full_sections(filler: str) -> dict[str, Any]:
+    """Each section that a sync may hold, full of one character of a byte."""
+    frames: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(sorted(TEXTS), str),
+        **dict.fromkeys(sorted(OBJECTS), lambda text: {"full": text}),
+        **{name: lambda text, key=key: [{key: "2026-01-31", "content": text}] for name, key in KEYS.items()},
+    }
+    return {name: frame(filler * (SECTION_BYTES_MAX - len(compact(frame(""))))) for name, frame in frames.items()}
+
+
+async def _in_small_pieces(world: World) -> None:
+    alice = world.caller("alice")
+    for number, length_said in enumerate((True, False)):
+        text = f"{number}" + "😀" * (CONTENT_MAX - 1)
+        body = world.transport.target.encoded("memory.write", {"content": text})
+        announced = len(body) if length_said else None
+        pieces = _pieces(body[start : start + SMALL_PIECE] for start in range(0, len(body), SMALL_PIECE))
+        reply = await world.transport.send(alice.context, "memory.write", pieces, announced)
+        got = await alice("memory.get", id=reply.answer["id"])
+        same(f"whether the largest text is stored as it came, {_told(announced)}", got["content"] == text, True)
+
+
+def _told(announced: int | None) -> str:
+    return "without a length" if announced is None else "that says its length"
+
+
+async def _pieces(pieces: Iterable[bytes], sent: list[int] | None = None) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        if sent is not None:
+            sent.append(len(piece))
+        yield piece
         await asyncio.sleep(0)
 
 

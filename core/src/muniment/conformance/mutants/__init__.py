@@ -11,6 +11,8 @@ from __future__ import annotations
 from muniment.conformance.mutants import (
     access,
     acknowledgement,
+    admission,
+    backlog,
     commits,
     digests,
     embedders,
@@ -21,6 +23,7 @@ from muniment.conformance.mutants import (
     scope,
     search,
     sections,
+    tokens,
     transports,
     vectors,
     versions,
@@ -44,8 +47,11 @@ _MODULES: tuple[Mutants, ...] = (
     exchanges.MUTANTS,
     digests.MUTANTS,
     acknowledgement.MUTANTS,
+    tokens.MUTANTS,
+    backlog.MUTANTS,
     embedders.MUTANTS,
     transports.MUTANTS,
+    admission.MUTANTS,
 )
 
 MADE_FOR_ONE: tuple[Mutant, ...] = tuple(mutant for module in _MODULES for mutant in module)

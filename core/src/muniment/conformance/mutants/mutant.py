@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from muniment.conformance.invariant import Outcome
 from muniment.conformance.mutants.core import Core, CoreTarget
 from muniment.conformance.mutants.provider import ProvidedEmbedder, ProviderTarget
 from muniment.conformance.reference_target import ReferenceTarget
@@ -20,7 +19,6 @@ from muniment.reference import ReferenceStorage
 
 SEED = 36
 """One with which the first eight queries of RANK-01 are of every kind."""
-GREEN = (Outcome.PASS, Outcome.UNDECLARED)
 
 Plugin = type[ReferenceStorage] | type[ProvidedEmbedder] | type[ReferenceTransport] | type[Core]
 PluginClass = TypeVar("PluginClass", bound=Plugin)
@@ -84,4 +82,4 @@ class Mutants:
 async def killed_by(mutant: Mutant) -> frozenset[str]:
     """The ids of the invariants that did not pass on a mutant."""
     report = await run(mutant.target, seed=SEED)
-    return frozenset(one.id for one in report.results if one.outcome not in GREEN)
+    return frozenset(one.id for one in report.results if not one.outcome.kept)

@@ -213,7 +213,8 @@ class CycleClearsSyncKey(ReferenceStorage):
 @MUTANTS(
     "no envelope is not found",
     made_for="SEC-13",
-    fails="READ-05 ACC-08 SEC-01 SEC-03 SEC-06 SEC-09 SEC-10 SEC-11 SEC-12 SEC-13 SEC-14 SEC-15 SEC-16 DIG-05 ACK-08",
+    fails="READ-05 ACC-08 ACC-11 SEC-01 SEC-03 SEC-06 SEC-09 SEC-10 SEC-11 SEC-12 SEC-13 SEC-14 SEC-15 SEC-16 DIG-05 "
+    "ACK-08",
 )
 class RefusesAbsentEnvelope(ReferenceStorage):
     """An agent that has no row yet is refused."""

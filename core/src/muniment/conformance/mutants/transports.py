@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
 from muniment.conformance.mutants.mutant import Mutants
-from muniment.conformance.reference_transport import BODY_MAX, ReferenceTransport
-from muniment.errors import Internal, InvalidInput, MunimentError, NotFound
+from muniment.conformance.reference_transport import ReferenceTransport
+from muniment.errors import Internal, InvalidInput, MunimentError, NotFound, PayloadTooLarge
+from muniment.limits import BODY_MAX, JSON_ESCAPE_MAX
 from muniment.operations import OPERATIONS
+from muniment.serving.bodies import too_large
 
 MUTANTS = Mutants()
+
+_BUFFER = 16_384
 
 
 @MUTANTS(
     "operation left out",
     made_for="TRA-01",
-    fails="READ-05 ACC-07 SEC-15 SEC-16 DIG-05 ACK-07 ACK-08 TRA-01 TRA-02 TRA-03",
+    fails="READ-05 ACC-07 ACC-11 SEC-15 SEC-16 DIG-05 ACK-07 ACK-08 TRA-01 TRA-02 TRA-03 TRA-05",
 )
 class LeavesOneOut(ReferenceTransport):
     """An operation that was added to the registry is not served."""
@@ -51,6 +55,24 @@ class MessageAsHeader(ReferenceTransport):
         reply = json.loads(super().refused(refusal))
         message = " ".join(reply["refusal"]["message"].split()).encode("ascii", "replace").decode()
         return json.dumps({"refusal": {**reply["refusal"], "message": message}})
+
+
+@MUTANTS("flags as numbers", made_for="TRA-01", fails="TRA-01")
+class FlagsAsNumbers(ReferenceTransport):
+    """A flag in the details of a refusal is sent as 0 or 1."""
+
+    def refused(self, refusal: MunimentError) -> str:
+        """Each as a number."""
+        return super().refused(refusal).replace(": true", ": 1").replace(": false", ": 0")
+
+
+@MUTANTS("flags of a record as numbers", made_for="TRA-02", fails="TRA-02")
+class RecordFlagsAsNumbers(ReferenceTransport):
+    """A flag in a record is sent as 0 or 1."""
+
+    def answered(self, record: BaseModel) -> str:
+        """Each as a number."""
+        return json.dumps(_without_flags(json.loads(super().answered(record))))
 
 
 @MUTANTS("scores rounded", made_for="TRA-02", fails="TRA-02")
@@ -96,7 +118,7 @@ class DropsItsOwn(ReferenceTransport):
         return operation, {name: value for name, value in sent.items() if name not in ("_meta", "context")}
 
 
-@MUTANTS("message of an internal error shown", made_for="TRA-04", fails="TRA-04")
+@MUTANTS("message of an internal error shown", made_for="TRA-04", fails="TRA-04 TRA-05")
 class ShowsTheError(ReferenceTransport):
     """An internal error shows what went wrong."""
 
@@ -104,6 +126,15 @@ class ShowsTheError(ReferenceTransport):
         """The error's own words."""
         reply = json.loads(super().failed(error))
         return json.dumps({"refusal": {**reply["refusal"], "message": f"{reply['refusal']['message']} {error}"}})
+
+
+@MUTANTS("internal refusal passed on", made_for="TRA-04", fails="TRA-04")
+class BelievesTheId(ReferenceTransport):
+    """A refusal that says internal, and has an id, is sent as any other."""
+
+    def refused(self, refusal: MunimentError) -> str:
+        """As it is."""
+        return json.dumps({"refusal": refusal.body()}) if "id" in refusal.details else super().refused(refusal)
 
 
 @MUTANTS("one id for all errors", made_for="TRA-04", fails="TRA-04")
@@ -123,7 +154,7 @@ class ReadsWhole(ReferenceTransport):
         """All of it."""
         body = b"".join([piece async for piece in pieces])
         if len(body) > BODY_MAX:
-            raise self.too_large()
+            raise too_large()
         return body
 
 
@@ -131,9 +162,53 @@ class ReadsWhole(ReferenceTransport):
 class OtherRefusal(ReferenceTransport):
     """A request that is too large is refused as any that is wrong."""
 
-    def too_large(self) -> MunimentError:
+    async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
         """Invalid."""
-        return InvalidInput("body", "it is too large")
+        try:
+            return await super().received(pieces, announced)
+        except PayloadTooLarge:
+            raise InvalidInput("body", "it is too large") from None
+
+
+@MUTANTS("escapes not reckoned with", made_for="TRA-06", fails="TRA-06")
+class RefusesLarge(ReferenceTransport):
+    """A request may be as large as all sections are when stored, not as large as JSON may make them."""
+
+    async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
+        """At most that."""
+        body = await super().received(pieces, announced)
+        if len(body) > BODY_MAX // JSON_ESCAPE_MAX:
+            raise too_large()
+        return body
+
+
+@MUTANTS("length demanded", made_for="TRA-06", fails="TRA-06")
+class RefusesChunked(ReferenceTransport):
+    """A request that does not say its length is refused, of whatever size it is."""
+
+    async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
+        """None without a length."""
+        if announced is None:
+            raise too_large()
+        return await super().received(pieces, announced)
+
+
+@MUTANTS("first piece taken for all", made_for="TRA-06", fails="TRA-06")
+class ReadsOnePiece(ReferenceTransport):
+    """A request whose length is not said ends with what was there when it was first looked at."""
+
+    async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
+        """What comes first, of one that says no length."""
+        if announced is not None:
+            return await super().received(pieces, announced)
+        body = bytearray()
+        async for piece in pieces:
+            body += piece
+            if len(body) > BODY_MAX:
+                raise too_large()
+            if len(piece) < _BUFFER:
+                break
+        return bytes(body)
 
 
 @MUTANTS("greeting waits for the model", made_for="TRA-07", fails="TRA-07")
@@ -162,3 +237,16 @@ class DescribesAll(ReferenceTransport):
     def answered(self, record: BaseModel) -> str:
         """With them."""
         return json.dumps({"record": record.model_dump(mode="json"), "operations": sorted(OPERATIONS)})
+
+
+def _without_flags(value: Any) -> Any:
+    """JSON with 0 and 1 for its flags."""
+    match value:
+        case bool():
+            return int(value)
+        case dict():
+            return {name: _without_flags(part) for name, part in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_without_flags(part) for part in cast("list[Any]", value)]
+        case _:
+            return value

@@ -26,6 +26,7 @@ from muniment.ports import (
     Applied,
     Audience,
     AuditDraft,
+    Backlog,
     Claim,
     Claimed,
     EnvelopeFacts,
@@ -36,6 +37,7 @@ from muniment.ports import (
     Mutation,
     NewEvent,
     NewProject,
+    NewToken,
     Position,
     ProjectFacts,
     Remove,
@@ -47,6 +49,7 @@ from muniment.ports import (
     ShareChange,
     Space,
     StoredReceipt,
+    StoredToken,
     Vector,
     Vectors,
 )
@@ -160,6 +163,29 @@ class DoesNothing(ReferenceStorage):
         """None was dead."""
         return []
 
+    async def add_token(self, token: NewToken) -> StoredToken:
+        """As if it had been kept."""
+        return StoredToken(token.id, token.user, token.groups, token.scopes, self.clock(), token.expires_at)
+
+    async def find_token(self, digest: str) -> StoredToken | None:
+        """None."""
+        return None
+
+    async def list_tokens(self, *, after: Position | None, limit: int) -> Sequence[StoredToken]:
+        """None."""
+        return []
+
+    async def revoke_token(self, token_id: str) -> StoredToken | None:
+        """There is none."""
+        return None
+
+    async def touch_token(self, token_id: str) -> None:
+        """As if it had been noted."""
+
+    async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
+        """Nothing waits."""
+        return Backlog(0, 0)
+
     def _acknowledged(self, version: int) -> Applied:
         now = self.clock()
         return Applied(version, now, now)
@@ -171,7 +197,7 @@ class ForgetsAll(ReferenceStorage):
     async def pause(self) -> None:
         """Forget."""
         data = self.data
-        for part in (data.projects, data.memories, data.audit, data.receipts, data.spaces):
+        for part in (data.projects, data.memories, data.audit, data.receipts, data.spaces, data.tokens):
             part.clear()
         data.agents.envelopes.clear()
         data.agents.events.clear()
@@ -200,9 +226,10 @@ class CallsNothing(ReferenceTransport):
 class AnswersNothing(ReferenceTransport):
     """Every call is done, and what it came to is forgotten."""
 
-    def answered(self, record: BaseModel) -> str:
+    async def called(self, operation: str, sent: Mapping[str, Any]) -> BaseModel:
         """An empty record."""
-        return super().answered(NoFields())
+        await super().called(operation, sent)
+        return NoFields()
 
 
 class EmbedsNothing(ProvidedEmbedder):
