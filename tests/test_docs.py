@@ -14,9 +14,11 @@ import pytest
 
 from muniment import digests, errors, hookspecs, limits, sections
 from muniment.agent_models import AckOutcome, Exchange, ExchangeKind, SectionName
+from muniment.authentication.settings import AuthSettings, IssuerSettings
 from muniment.config import Settings
 from muniment.hookspecs import Descriptor
 from muniment.operations import OPERATIONS
+from muniment.serving.settings import LimitSettings
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -82,6 +84,25 @@ def test_every_operation_is_in_the_quick_start() -> None:
     named = set(re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in rows)))
 
     assert named == {name.replace(".", "_") for name in OPERATIONS}
+
+
+def test_every_setting_of_authentication_is_documented() -> None:
+    """The tables have each key with what it is unless it is set, and no other; what is required has no default."""
+    for model, kind in ((AuthSettings, "`[auth]`"), (IssuerSettings, "`[auth.issuers.NAME]`")):
+        table = page("authentication.md").partition(f"| key of {kind} |")[2].partition("\n\n")[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) ?\| ", table, re.MULTILINE))
+        assert set(rows) == set(model.model_fields)
+        required = {name for name, field in model.model_fields.items() if field.is_required()}
+        assert {name for name, default in rows.items() if not default} == required
+
+
+def test_every_limit_is_documented() -> None:
+    """The table of ``[limits]`` has each key, with what it is unless it is set, and no other."""
+    table = page("deploy.md").partition("| key of `[limits]` |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| ", table, re.MULTILINE))
+
+    assert set(rows) == set(LimitSettings.model_fields)
+    assert rows["body_bytes"] == f"{limits.BODY_MAX:,}"
 
 
 def test_operations_named_on_agent_memory_are_real() -> None:

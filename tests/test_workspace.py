@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from muniment.plugins import USUAL, Plugins
+
 ROOT = Path(__file__).parent.parent
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 MEMBERS = [ROOT / "core", *PLUGINS]
@@ -28,6 +30,19 @@ def test_one_string_everywhere(plugin: Path) -> None:
     assert table["name"] == f"muniment-{plugin.name}"
     assert table["entry-points"]["muniment"] == {plugin.name: package}
     assert (plugin / "src" / package / "__init__.py").is_file()
+
+
+def test_a_scheme_that_nobody_serves_is_answered_with_what_to_install() -> None:
+    """The core knows the distribution of each scheme that a plugin of the workspace serves, and of no other."""
+    names = {plugin.name for plugin in PLUGINS}
+    served = {
+        (one.descriptor.kind, scheme): one.distribution.split(" ")[0]
+        for one in Plugins.load().installed
+        for scheme in one.descriptor.schemes
+        if one.descriptor.name in names
+    }
+    assert served
+    assert served == USUAL
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda path: path.name)

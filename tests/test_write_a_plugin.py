@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from muniment.cli.new_plugin import PREFIXES
@@ -16,6 +17,8 @@ from muniment.conformance.runner import CUT_OFFS
 from muniment.conformance.target import StorageTarget
 from muniment.ports import Storage
 from muniment.ports.agents import AgentStorage
+from muniment.ports.backlog import BacklogStorage
+from muniment.ports.tokens import TokenStorage
 
 PAGE = (Path(__file__).parent.parent / "docs" / "write-a-plugin.md").read_text(encoding="utf-8")
 LINES = 40
@@ -103,7 +106,12 @@ def test_every_method_of_a_storage_is_on_the_page() -> None:
     """The order to write them in has each method once, and the target's methods are those that there are."""
     _, order, target = section("A storage").split("\n| --- | --- |\n")
     written = re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in order.splitlines() if row[:1] == "|"))
-    methods = {name for port in (Storage, AgentStorage) for name in vars(port) if not name.startswith("_")}
+    methods = {
+        name
+        for port in (Storage, AgentStorage, TokenStorage, BacklogStorage)
+        for name in vars(port)
+        if not name.startswith("_")
+    }
     methods -= {"register", "mro"}
     named = re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in target.splitlines() if row[:1] == "|"))
     of_target = {name for name in vars(StorageTarget) if not name.startswith(("_", "can_"))}
@@ -111,6 +119,17 @@ def test_every_method_of_a_storage_is_on_the_page() -> None:
     assert methods <= set(written)
     assert set(written) - methods <= {"probe", "Stored", "Create", "Revise", "Remove", "Restore"}
     assert set(named) == of_target
+
+
+def test_the_page_names_every_module_that_an_author_imports() -> None:
+    """Those that the skeletons import, and no other."""
+    (said,) = re.findall(r"What an author has to import is in (.+?); ", PAGE, re.DOTALL)
+    skeletons = Path(str(files("muniment") / "skeletons"))
+    texts = [path.read_text(encoding="utf-8") for path in skeletons.rglob("*.py.template")]
+    imported = {name for text in texts for name in re.findall(r"^from (muniment[.\w]+) import", text, re.MULTILINE)}
+
+    assert imported
+    assert set(re.findall(r"`(muniment[.\w]+)`", said)) == imported
 
 
 def test_what_the_page_names_is_there() -> None:

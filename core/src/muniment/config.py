@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import json
 import os
 import re
 import tomllib
@@ -26,9 +27,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from muniment import limits, local_paths
+from muniment import local_paths
+from muniment.authentication.settings import NOBODY_IS_ASKED, AuthSettings
 from muniment.errors import ConfigurationError
+from muniment.limits import PROJECT_KEY_PATTERN
 from muniment.models import Agent, Name
+from muniment.serving.settings import LimitSettings
 
 PREFIX = "MUNIMENT_"
 SUITE_PREFIX = "MUNIMENT_CONFORMANCE_"
@@ -37,13 +41,19 @@ SUITE_PREFIX = "MUNIMENT_CONFORMANCE_"
 FILE_NAME = "muniment.toml"
 
 _PASSWORD_IN_URL = re.compile(r"(://[^\s:/@]*:)\S*@")
-_SECRET_PARAMETER = re.compile(r"(?i)(\b\w*(?:password|secret|token|api_?key)\w*\s*[=:]\s*)('[^']*'|[^&,\s]+)")
+_SECRET = r"\b\w*(?:password|secret|token|api_?key)\w*"
+_SECRET_PARAMETER = re.compile(rf"(?i)({_SECRET}\s*=\s*)(?:'[^']*'|[^&\s]+)")
+_SECRET_PROPERTY = re.compile(rf"(?i)({_SECRET}:)[^\s:&,][^&,\s]*")
+"""One of several in one parameter: ``A_TOKEN:secret,B:c``."""
+_API_TOKEN = re.compile(r"\b(muniment_)[A-Za-z0-9_-]{43}")
 _SECRET_NAME = re.compile(r"(?i)password|secret|token|key|credential")
 
 
 def redact(value: str) -> str:
-    """``value`` without what could be a password: that of a URL, or of a ``password=`` parameter."""
-    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
+    """``value`` without its passwords: of a URL, of a ``password=`` parameter, of a ``token:`` within a parameter, of
+    an API token."""
+    shown = _SECRET_PARAMETER.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
+    return _API_TOKEN.sub(r"\1***", _SECRET_PROPERTY.sub(r"\1***", shown))
 
 
 def redact_named(name: str, value: str) -> str:
@@ -88,16 +98,29 @@ def _names(value: object) -> object:
 
 
 def _agent(value: object) -> object:
-    """``NAME/INSTANCE`` as an agent. A name may hold slashes; the last one begins the instance."""
-    if value is None or isinstance(value, Agent):
+    return value if value is None or isinstance(value, Agent) else Agent.parse(value)
+
+
+def _auth(value: object) -> object:
+    """``none`` is by name; a variable holds what the table would, as JSON."""
+    if not isinstance(value, str):
         return value
-    name, _, instance = value.rpartition("/") if isinstance(value, str) else ("", "", "")
+    if value == "none":
+        return NOBODY_IS_ASKED
     try:
-        return Agent(name=name, instance=instance)
-    except ValidationError:
-        raise ValueError(
-            "must be NAME/INSTANCE, such as ada/1, each 1 to 64 letters, digits or . _ : @ / + - characters"
-        ) from None
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"must be none, or a JSON object; or use an [auth] table in {FILE_NAME}") from None
+
+
+def _limits(value: object) -> object:
+    """A variable holds what the table would, as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"must be a JSON object; or use a [limits] table in {FILE_NAME}") from None
 
 
 def _absolute(value: Path) -> Path:
@@ -125,7 +148,7 @@ class Settings(BaseSettings):
     groups: Annotated[frozenset[Name], NoDecode, BeforeValidator(_names)] = Field(
         default=frozenset(), description="the groups of a local client's user"
     )
-    project: Annotated[str, StringConstraints(pattern=limits.PROJECT_KEY_PATTERN)] | None = Field(
+    project: Annotated[str, StringConstraints(pattern=PROJECT_KEY_PATTERN)] | None = Field(
         default=None, description="the project that a write without a scope goes to"
     )
     agent: Annotated[Agent | None, NoDecode, BeforeValidator(_agent)] = Field(
@@ -135,11 +158,20 @@ class Settings(BaseSettings):
     memory_cue: bool = Field(
         default=False, description="whether the content of an agent's event begins with a line on new exchanges"
     )
+    auth: Annotated[AuthSettings | None, NoDecode, BeforeValidator(_auth)] = Field(
+        default=None, description="who may call over a network, or none for whoever reaches this machine's own address"
+    )
+    limits: Annotated[LimitSettings, NoDecode, BeforeValidator(_limits)] = Field(
+        default=LimitSettings(), description="how often and how much each caller over a network may ask"
+    )
     embed_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = Field(
         default=10.0, description="seconds that a call waits for the embedder before it goes on without"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="warning", description="how much is logged, to standard error"
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="how a line of the log is written: for people, or as a JSON object"
     )
     plugins: dict[str, dict[str, Any]] = Field(
         default_factory=dict[str, dict[str, Any]], description="a table of its own for each plugin, by name"
@@ -200,12 +232,21 @@ class Settings(BaseSettings):
 
     def shown(self) -> Mapping[str, str]:
         """Every key's value as a report may show it, secrets redacted."""
-        plain = {key: getattr(self, key) for key in keys() if key not in ("config", "plugins")}
+        plain = {key: getattr(self, key) for key in keys() if key not in _TABLES}
         shown = {key: _plain(value) for key, value in plain.items()}
+        if self.auth is None or self.auth is NOBODY_IS_ASKED:
+            shown["auth"] = "none" if self.auth else ""
+        else:
+            shown |= {f"auth.{key}": redact(value) for key, value in self.auth.shown().items()}
+        shown |= {f"limits.{key}": value for key, value in self.limits.shown().items()}
         for name, options in sorted(self.plugins.items()):
             for key, value in sorted(options.items()):
                 shown[f"plugins.{name}.{key}"] = redact_named(key, str(value))
         return shown
+
+
+_TABLES = ("config", "auth", "limits", "plugins")
+"""The keys that a report shows otherwise than as one value, or not at all."""
 
 
 class _File(TomlConfigSettingsSource):
@@ -230,8 +271,11 @@ def variable(key: str) -> str:
     return PREFIX + key.upper()
 
 
+_FLAGS = {"groups": "--group", "auth": "--no-auth"}
+
+
 def _flag(key: str) -> str:
-    return "--group" if key == "groups" else f"--{key.replace('_', '-')}"
+    return _FLAGS.get(key, f"--{key.replace('_', '-')}")
 
 
 def _plain(value: object) -> str:

@@ -17,7 +17,7 @@ from muniment.models import AuditRecord, Receipt
 GROUP = "muniment"
 """The entry-point group, and pluggy's project name."""
 
-CONTRACT = (1, 0)
+CONTRACT = (1, 1)
 """The core's contract version, major and minor."""
 
 hookspec = pluggy.HookspecMarker(GROUP)

@@ -30,10 +30,13 @@ _REPAIR = "repair or upgrade it"
 
 USUAL: dict[tuple[Kind, str], str] = {
     ("storage", "embedded"): "muniment-storage-postgres",
+    ("storage", "mongodb"): "muniment-storage-mongo",
+    ("storage", "mongodb+srv"): "muniment-storage-mongo",
     ("storage", "postgres"): "muniment-storage-postgres",
     ("storage", "postgresql"): "muniment-storage-postgres",
     ("storage", "sqlite"): "muniment-storage-sqlite",
     ("embedder", "local"): "muniment-embed-local",
+    ("transport", "http"): "muniment-transport-http",
     ("transport", "mcp"): "muniment-transport-mcp",
 }
 """The distribution that usually serves a scheme, for the message where nothing does."""

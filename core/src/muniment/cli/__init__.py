@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -27,6 +27,8 @@ COMMANDS = {
     "migrate": "muniment.cli.migrate",
     "reindex": "muniment.cli.reindex",
     "mcp-config": "muniment.cli.mcp_config",
+    "token": "muniment.cli.token",
+    "openapi": "muniment.cli.openapi",
 }
 """Each subcommand's module, whose ``command`` it is."""
 
@@ -63,8 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. Every failure is one line on standard error."""
+    return exit_code_of(lambda: group.main(args=arguments, prog_name="muniment", standalone_mode=False))
+
+
+def exit_code_of(work: Callable[[], object]) -> int:
+    """Do a command's work; the exit code. Every failure is one line on standard error."""
     try:
-        code = group.main(args=arguments, prog_name="muniment", standalone_mode=False)
+        code = work()
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:

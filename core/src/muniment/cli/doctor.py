@@ -26,7 +26,7 @@ PATIENCE = 60.0
 @click.command("doctor", short_help="Check the installation and the configuration.")
 @options.configured
 def command(**flags: Any) -> int:
-    """Check the installation and the configuration: plugins, settings and their sources, storage, embedder.
+    """Check the installation and the configuration: plugins, settings, storage, embedder, authentication.
 
     Exit code 1 if something is not well; no secret is printed.
     """
@@ -37,7 +37,7 @@ def command(**flags: Any) -> int:
     click.echo(f"muniment {__version__}, {_contract()}, Python {platform.python_version()} ({sys.executable})")
     _print_configuration(loaded)
     findings: list[Finding] = []
-    for check in (installed, tables, storage, embedder, hooks):
+    for check in (installed, tables, storage, embedder, authentication, hooks):
         with standard_streams.aside():
             found = within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded))
         for finding in found:
@@ -108,6 +108,13 @@ def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
         return [Finding(subject, True, "it opens; its model was not loaded")]
 
     return _refusals(subject, look)
+
+
+def authentication(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """Who may call over HTTP, and that the issuers' keys can be had."""
+    from muniment.authentication.findings import SUBJECT, findings
+
+    return _refusals(SUBJECT, lambda: findings(loaded.auth))
 
 
 def hooks(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:

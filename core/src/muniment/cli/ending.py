@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import threading
 from collections.abc import Coroutine
-from types import FrameType
 from typing import Any
 
-_log = logging.getLogger(__name__)
+from muniment.serving.signals import Caught
 
-_IMPATIENT = 3
+_log = logging.getLogger(__name__)
 
 
 class Ending:
@@ -23,12 +20,9 @@ class Ending:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._arrived = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._on_signal)
+        Caught(self._on_first)
 
     async def completes(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Run ``work``; False where a signal ended it, or came before it began. Raises what it raises."""
@@ -60,12 +54,7 @@ class Ending:
         if task is not None:
             task.cancel()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._arrived += 1
-        if self.signal is None:
-            self.signal = number
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._cancel)
-        elif self._arrived >= _IMPATIENT:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+    def _on_first(self, number: int) -> None:
+        self.signal = number
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)

@@ -15,11 +15,20 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+Options = tuple[Callable[[Any], Any], ...]
+
+_PLACES: Options = (
     click.option("--config", metavar="FILE", help="Read this TOML file instead of the usual ones."),
     click.option("--storage", metavar="URL", help="Where memories are kept, such as embedded: or postgresql://…"),
-    click.option("--embedder", metavar="NAME", help="What makes vectors, such as local:all-MiniLM-L6-v2, or none."),
     click.option("--data-dir", metavar="DIRECTORY", help="What plugins keep on this machine goes here."),
+)
+_LOGGING: Options = (
+    click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error."),
+    click.option("--log-format", metavar="FORMAT", help="text, or json for one object a line."),
+)
+_OPTIONS: Options = (
+    *_PLACES,
+    click.option("--embedder", metavar="NAME", help="What makes vectors, such as local:all-MiniLM-L6-v2, or none."),
     click.option("--user", metavar="NAME", help="Whose memories a local client reads and writes."),
     click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of that user; repeat for more."),
     click.option("--project", metavar="KEY", help="The project that a write without a scope goes to."),
@@ -29,13 +38,22 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--memory-cue/--no-memory-cue", default=None, help="Begin an event's content with a line on new exchanges."
     ),
     click.option("--embed-timeout", metavar="SECONDS", help="How long a call waits for the embedder."),
-    click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error."),
+    *_LOGGING,
 )
 
 
 def configured(command: Command) -> Command:
     """Give ``command`` the configuration's options; it passes them to ``settings`` as they come."""
-    for option in reversed(_OPTIONS):
+    return _with(_OPTIONS, command)
+
+
+def located(command: Command) -> Command:
+    """Give ``command`` those of the options that say where things are kept."""
+    return _with(_PLACES + _LOGGING, command)
+
+
+def _with(found: Options, command: Command) -> Command:
+    for option in reversed(found):
         command = option(command)
     return command
 
@@ -51,6 +69,7 @@ def settings(flags: dict[str, Any]) -> Settings:
     from muniment.config import Settings
 
     loaded = Settings.load(given(flags))
+    logs.write_as(loaded.log_format)
     if not logs.debugging():
         logs.start(loaded.log_level)
     return loaded

@@ -1,33 +1,56 @@
-"""``muniment serve``: one storage, one embedder and one transport around one engine, until its client leaves or a
-signal comes."""
+"""``muniment serve``: one storage, one embedder and some transports around one engine, until a client that has one
+alone leaves or a signal comes."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from muniment import local_paths
 from muniment.cli import options
-from muniment.errors import ConfigurationError
+from muniment.errors import ConfigurationError, PluginError
 
 if TYPE_CHECKING:
+    from muniment.authentication.verifier import Verifier
     from muniment.cli.ending import Ending
     from muniment.config import Settings
-    from muniment.models import CallContext
+    from muniment.engine import Engine
+    from muniment.engine.watching import Watch
+    from muniment.models import CallContext, Principal
+    from muniment.ports import Callers, Storage, Transport
+    from muniment.serving.settings import LimitSettings
+
+log = logging.getLogger(__name__)
+
+BEFORE_CALLERS = "1.0"
+"""The contract in which a transport was given the one caller that it serves."""
 
 
 @click.command("serve", short_help="Serve memories to a client, over MCP on standard input and output or HTTP.")
-@click.option("--transport", default="mcp", show_default=True, metavar="NAME", help="How clients call it.")
+@click.option(
+    "--transport",
+    "transports",
+    default=("mcp",),
+    show_default=True,
+    multiple=True,
+    metavar="NAME",
+    help="How clients call it; repeat for more, each with an address of its own as in http:http://127.0.0.1:8766.",
+)
 @click.option("--http", metavar="HOST:PORT", help="Serve at this address instead, such as 127.0.0.1:8765.")
+@click.option("--no-auth", "auth", flag_value="none", help="Ask nobody for credentials at --http.")
 @options.configured
-def command(transport: str, http: str | None, **flags: Any) -> int:
+def command(transports: tuple[str, ...], http: str | None, **flags: Any) -> int:
     """Serve memories to a client, over MCP on standard input and output, or to any number of them with --http.
 
     An MCP client starts this itself; `muniment mcp-config` prints what to tell it. With --http it is started once, and
-    whatever reaches the address, which is one of this machine, acts as the configured user. The project that a write
-    without a scope goes to is --project, else what the file .muniment-project says, in the working directory or above
-    it. SIGTERM ends it at any moment with exit code 0, once what was begun is answered and what was opened is closed.
+    --transport mcp --transport http serves both protocols at that address. Who calls is then what a token proves, by
+    [auth] in muniment.toml; with --no-auth whatever reaches the address, which must be one of this machine, acts as the
+    configured user. The project that a write of that user without a scope goes to is --project, else what the file
+    .muniment-project says, in the working directory or above it. SIGTERM ends it at any moment with exit code 0, once
+    what was begun is answered and what was opened is closed.
     """
     import asyncio
     import contextlib
@@ -41,33 +64,117 @@ def command(transport: str, http: str | None, **flags: Any) -> int:
     # A transport that needs the streams refuses closed ones itself.
     with contextlib.suppress(ConfigurationError):
         standard_streams.claim()
-    spec = transport if http is None else f"{transport}:http://{http}"
-    asyncio.run(serve(options.settings(flags), spec, ending))
+    specs = [one if http is None or ":" in one else f"{one}:http://{http}" for one in dict.fromkeys(transports)]
+    asyncio.run(serve(options.settings(flags), specs, ending))
     return INTERRUPTED if ending.signal == signal.SIGINT else 0
 
 
-async def serve(settings: Settings, transport: str, ending: Ending) -> None:
-    """Open what the configuration names, serve until the client leaves or a signal comes, and close all of it."""
+async def serve(settings: Settings, transports: Sequence[str], ending: Ending) -> None:
+    """Open what the configuration names, serve until a client that has it alone leaves or a signal comes, and close."""
     from muniment.engine import Engine
+    from muniment.serving.site import Site
+    from muniment.telemetry.wiring import wired
 
     plugins = options.plugins(settings)
-    local = caller(settings, transport.partition(":")[0])
-    seat = plugins.transport(transport, settings)
+    schemes = [one.partition(":")[0] for one in transports]
+    local = caller(settings, schemes[0])
+    seats = [plugins.transport(one, settings) for one in transports]
+    network = any(isinstance(seat, Site) for seat in seats) or any("http:" in one for one in transports)
     storage = plugins.storage(settings.storage, settings)
     embedder = plugins.embedder(settings.embedder, settings)
+    watch, exposition = wired(measured=network)
     engine = Engine(
         storage,
         embedder,
         observers=[plugins.committed],
         embed_timeout=settings.embed_timeout,
         memory_cue=settings.memory_cue,
+        watch=watch,
+        exposition=exposition,
     )
+    verifier = verifier_of(settings, storage)
+    who = callers(settings, local, verifier, watch)
+    given = [as_of(plugins.find("transport", scheme).contract, who, scheme) for scheme in schemes]
+    if who.anybody and network:
+        log.warning("nobody is asked for credentials: whatever reaches the address acts as %s", settings.user)
     if not await ending.completes(engine.open()):
         return
     try:
-        await ending.completes(seat.serve(engine, local))
+        await ending.completes(served(engine, list(zip(seats, given, strict=True))))
     finally:
+        if verifier is not None:
+            await verifier.close()
         await engine.close()
+
+
+async def served(engine: Engine, seats: Sequence[tuple[Transport, Any]]) -> None:
+    """Serve each transport to its callers until the first one ends; those over HTTP share an address if it is one."""
+    if len(seats) == 1:
+        ((seat, given),) = seats
+        await seat.serve(engine, given)
+        return
+    from muniment.serving import sites
+    from muniment.serving.site import Site
+
+    at_addresses = [(seat, given) for seat, given in seats if isinstance(seat, Site)]
+    works = [seat.serve(engine, given) for seat, given in seats if not isinstance(seat, Site)]
+    if at_addresses:
+        works.append(sites.serve([seat for seat, _ in at_addresses], engine, at_addresses[0][1]))
+    await sites.together(*works)
+
+
+def as_of(contract: str, who: Callers, scheme: str) -> Callers | CallContext:
+    """Who may call, as a transport of this contract takes it. Raises PluginError where it could not ask them."""
+    if contract != BEFORE_CALLERS:
+        return who
+    if who.authenticator is not None:
+        raise PluginError(
+            f"The plugin of transport {scheme!r} was written for contract {BEFORE_CALLERS} and asks nobody for "
+            "credentials, which [auth] demands; upgrade it."
+        )
+    return who.local
+
+
+def verifier_of(settings: Settings, storage: Storage) -> Verifier | None:
+    """What proves who calls over a network, if the configuration has it. Raises ConfigurationError."""
+    from muniment.authentication.settings import NOBODY_IS_ASKED
+    from muniment.authentication.verifier import Verifier
+
+    if settings.auth is None or settings.auth is NOBODY_IS_ASKED:
+        return None
+    return Verifier(settings.auth, storage)
+
+
+def callers(settings: Settings, local: CallContext, verifier: Verifier | None, watch: Watch) -> Callers:
+    """Who may call, and how much, as a transport gets it; ``watch`` sees whom it does not let in."""
+    from muniment.engine.watching import Part, watched
+    from muniment.ports import Callers
+
+    return Callers(
+        local,
+        watched(verifier, Part.ENTRY, watch) if verifier else None,
+        anybody=settings.auth is not None and verifier is None,
+        url=settings.auth.url if settings.auth else None,
+        admit=admitting(settings.limits, watch),
+        body_max=settings.limits.body_bytes,
+    )
+
+
+def admitting(limits: LimitSettings, watch: Watch) -> Callable[[Principal], None]:
+    """What lets each principal through as often as the limits say."""
+    from muniment.engine.watching import Part
+    from muniment.ports.authentication import as_often_as_they_like
+    from muniment.serving.rates import Rates
+
+    if limits.rate is None:
+        return as_often_as_they_like
+    rates = Rates(*limits.rate)
+
+    def admit(principal: Principal) -> None:
+        with watch(Part.ENTRY, "admit"):
+            rates.admit(principal)
+
+    return admit
 
 
 def caller(settings: Settings, surface: str) -> CallContext:

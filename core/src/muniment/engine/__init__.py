@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from muniment import operations
+from muniment import limits, operations
 from muniment.engine.agents import Agents
+from muniment.engine.arrivals import Arrivals
 from muniment.engine.background import Background
 from muniment.engine.commit import Committed, Observer
 from muniment.engine.embeddings import PATIENCE, Embeddings
@@ -20,18 +21,25 @@ from muniment.engine.events import Events
 from muniment.engine.idempotency import Idempotency
 from muniment.engine.memories import Memories
 from muniment.engine.projects import Projects
+from muniment.engine.readiness import Looks, Readiness
 from muniment.engine.reads import Reads
 from muniment.engine.terms import StoredTerms
+from muniment.engine.watching import UNKNOWN, Part, Watch, unwatched, watched
 from muniment.errors import AccessDenied
-from muniment.models import CallContext
-from muniment.ports import Embedder, Storage
+from muniment.models import CallContext, Principal
+from muniment.operations import Operation
+from muniment.ports import Backlog, BacklogStorage, Embedder, Storage
 
 EMBED_TIMEOUT = 10.0
 """Seconds that a write waits for its vectors before it is stored as pending."""
 
-_CALLERS = {"agent": "an agent's own principal", "platform": "the platform's principal", "user": "anybody"}
+_CALLERS = {"agent": "an agent's own principal", "platform": "the platform's principal"}
 
 Handler = Callable[[CallContext, Any], Awaitable[BaseModel]]
+
+CountBacklog = Callable[[], Awaitable[Backlog | None]]
+Exposition = Callable[[CountBacklog], Awaitable[bytes]]
+"""Gives what was measured, as text; it is told how to count what waits in the storage."""
 
 
 class Engine:
@@ -41,7 +49,8 @@ class Engine:
     query's, or a write for a model that is still loading. ``embedder`` None is a valid deployment: search then answers
     from words and tags. ``background`` False leaves loading the embedder to the first use, and what is to be made good
     to ``terms.heal`` and ``embeddings.heal``.
-    ``memory_cue`` puts one line about new exchanges before the content of a delivered event.
+    ``memory_cue`` puts one line about new exchanges before the content of a delivered event. ``watch`` sees every
+    operation, and what it does to the storage and the embedder; ``exposition`` is for ``metrics``.
     """
 
     def __init__(
@@ -54,8 +63,14 @@ class Engine:
         patience: float = PATIENCE,
         background: bool = True,
         memory_cue: bool = False,
+        watch: Watch = unwatched,
+        exposition: Exposition | None = None,
     ) -> None:
         self.storage = storage
+        self._watch = watch
+        self._exposition = exposition
+        storage = watched(storage, Part.STORAGE, watch)
+        embedder = watched(embedder, Part.EMBEDDER, watch) if embedder is not None else None
         self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout, patience=patience)
         self.terms = StoredTerms(storage)
         self._background = Background(self.terms, self.embeddings) if background else None
@@ -64,8 +79,10 @@ class Engine:
         idempotency = Idempotency(storage)
         memories = Memories(storage, projects, self.embeddings, committed, idempotency)
         agents = Agents(storage, idempotency)
-        events = Events(storage, idempotency, cue=memory_cue)
-        reads = Reads(storage, projects, self.embeddings)
+        self.arrivals = Arrivals()
+        events = Events(storage, idempotency, self.arrivals, cue=memory_cue)
+        reads = Reads(storage, projects, self.embeddings, watch=watch)
+        self._looks = Looks(self.storage, self.embeddings)
         self._handlers: Mapping[str, Handler] = {
             "project.identify": projects.identify,
             "project.list": projects.list,
@@ -115,6 +132,7 @@ class Engine:
 
     async def close(self) -> None:
         """Close both; what was begun by then is finished or rolled back whole."""
+        await self._looks.stop()
         if self._background is not None:
             await self._background.stop()
         try:
@@ -131,8 +149,34 @@ class Engine:
 
     async def call(self, name: str, payload: Mapping[str, Any], context: CallContext) -> BaseModel:
         """Run one operation; its output model. Raises the refusals of ``muniment.errors``."""
-        operation = operations.find(name)
-        if not operation.serves(context.principal):
-            raise AccessDenied(f"{name} is for {_CALLERS[operation.audience]}; this caller is not one.")
-        sent = operation.parse(payload)
-        return await self._handlers[name](context, sent)
+        with self._watch(Part.OPERATION, name if name in self._handlers else UNKNOWN, context):
+            operation = operations.find(name)
+            if not operation.serves(context.principal):
+                raise AccessDenied(_not_served(operation, context.principal))
+            sent = operation.parse(payload)
+            return await self._handlers[name](context, sent)
+
+    async def readiness(self) -> Readiness:
+        """Whether calls can be served, as of a moment ago at most."""
+        return await self._looks.readiness()
+
+    async def backlog(self) -> Backlog | None:
+        """What waits; None where the storage's plugin is older than the question. Raises StorageUnavailable."""
+        counts = _counting(self.storage)
+        if counts is None:
+            return None
+        return await counts.backlog(self.embeddings.active_space, attempts_max=limits.ATTEMPTS_MAX)
+
+    async def metrics(self) -> bytes | None:
+        """What was measured, in the text format of Prometheus; None where nothing is."""
+        return await self._exposition(self.backlog) if self._exposition else None
+
+
+def _counting(storage: object) -> BacklogStorage | None:
+    return storage if isinstance(storage, BacklogStorage) else None
+
+
+def _not_served(operation: Operation, caller: Principal) -> str:
+    if caller.read_only and not operation.read_only:
+        return f"{operation.name} changes something, and these credentials may only read; use ones that may write."
+    return f"{operation.name} is for {_CALLERS[operation.audience]}; this caller is not one."

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +33,8 @@ from muniment.ports import (
 )
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog.",
@@ -55,6 +59,15 @@ StoredPassages = Callable[[str], Awaitable[frozenset[str]]]
 async def none_stored(space: str) -> frozenset[str]:
     """The passages of a memory that has none."""
     return frozenset()
+
+
+class EmbedderState(StrEnum):
+    """How an embedder is: one that is off is not configured; of one that is unavailable the latest use failed."""
+
+    READY = "ready"
+    LOADING = "loading"
+    UNAVAILABLE = "unavailable"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,7 @@ class Embeddings:
         self._space: Space | None = None
         self._entering: asyncio.Task[Space] | None = None
         self._failure: MunimentError | None = None
+        self._failing = False
         self.pending = asyncio.Event()
         """Set when a write left passages without their vectors."""
 
@@ -110,6 +124,15 @@ class Embeddings:
     def active_space(self) -> str | None:
         """The id of the active space, once the embedder has told it."""
         return self._space.id if self._space else None
+
+    @property
+    def state(self) -> EmbedderState:
+        """How the embedder is, as far as it was used."""
+        if self._embedder is None:
+            return EmbedderState.OFF
+        if self._failing or self._failure is not None:
+            return EmbedderState.UNAVAILABLE
+        return EmbedderState.READY if self._space is not None and self._embedder.ready else EmbedderState.LOADING
 
     async def open(self) -> None:
         """Open the embedder; loading its model is left to the first use."""
@@ -153,7 +176,7 @@ class Embeddings:
         try:
             async with asyncio.timeout(self._patience):
                 space = await self.space()
-                vector = await self._embedder.embed_query(text)
+                vector = await self._used(self._embedder.embed_query(text))
         except TimeoutError:
             if self._failure is not None:
                 return _unavailable(self._failure)
@@ -207,9 +230,20 @@ class Embeddings:
         missing = [key for key in texts if key not in stored]
         vectors: tuple[PassageVector, ...] = ()
         if missing:
-            made = _checked(await embedder.embed_passages([texts[key] for key in missing]), len(missing), space)
+            given = await self._used(embedder.embed_passages([texts[key] for key in missing]))
+            made = _checked(given, len(missing), space)
             vectors = tuple(PassageVector(key, made[row]) for row, key in enumerate(missing))
         return Passages(space.id, frozenset(texts), vectors, complete=True)
+
+    async def _used(self, use: Awaitable[Answer]) -> Answer:
+        """What a use of the embedder gives; whether it failed is kept. One that was not waited for says nothing."""
+        try:
+            answer = await use
+        except MunimentError:
+            self._failing = True
+            raise
+        self._failing = False
+        return answer
 
 
 def _unavailable(error: MunimentError) -> QueryVector:

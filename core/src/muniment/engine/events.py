@@ -20,6 +20,7 @@ from muniment.agent_models import (
     RequeueReceipt,
 )
 from muniment.engine.agents import own
+from muniment.engine.arrivals import Arrivals
 from muniment.engine.idempotency import Idempotency
 from muniment.models import Agent, CallContext
 from muniment.operations.agents import EventAck, EventClaim, EventDead, EventEnqueue, EventExtend, EventRequeue
@@ -33,9 +34,10 @@ _TOKEN_BYTES = 24
 class Events:
     """Event operations. ``cue`` puts one line about the digest before a payload's content."""
 
-    def __init__(self, storage: AgentStorage, idempotency: Idempotency, *, cue: bool) -> None:
+    def __init__(self, storage: AgentStorage, idempotency: Idempotency, arrivals: Arrivals, *, cue: bool) -> None:
         self._storage = storage
         self._idempotency = idempotency
+        self._arrivals = arrivals
         self._cue = cue
 
     async def enqueue(self, context: CallContext, sent: EventEnqueue) -> EventReceipt:
@@ -51,6 +53,7 @@ class Events:
             at = await self._storage.enqueue(NewEvent(event_id, agent, sent.payload, claim))
         except ReceiptTaken:
             return await self.enqueue(context, sent)
+        self._arrivals.note(agent)
         return EventReceipt(id=event_id, agent=agent, enqueued_at=at)
 
     async def claim(self, context: CallContext, sent: EventClaim) -> DeliveryPage:
@@ -105,7 +108,10 @@ class Events:
         """Make dead events claimable again."""
         agent = Agent(name=sent.agent.name, instance=sent.agent.instance)
         ids = list(dict.fromkeys(sent.ids))
-        return RequeueReceipt(requeued=tuple(await self._storage.requeue(agent, ids, attempts_max=limits.ATTEMPTS_MAX)))
+        requeued = await self._storage.requeue(agent, ids, attempts_max=limits.ATTEMPTS_MAX)
+        if requeued:
+            self._arrivals.note(agent)
+        return RequeueReceipt(requeued=tuple(requeued))
 
     def _delivery(self, event: ClaimedEvent, digest: digests.Digest) -> Delivery:
         return Delivery(

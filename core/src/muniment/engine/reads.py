@@ -8,19 +8,27 @@ from typing import Any
 from muniment import access, lexical, pages, ranking
 from muniment.engine.embeddings import Embeddings
 from muniment.engine.projects import Projects
+from muniment.engine.watching import Part, Watch, unwatched
 from muniment.errors import NotFound
 from muniment.models import Access, CallContext, HistoryPage, Hit, MemoryPage, MemoryRecord, SearchPage
 from muniment.operations.memories import MemoryGet, MemoryHistory, MemoryList, MemorySearch
 from muniment.ports import Found, Position, SearchQuery, Storage
 
+ALL_RANKERS = "meaning,words,tags"
+WORDS_ALONE = "words,tags"
+"""Who ranked a search, as a watch is told; without a query's vector it is answered from words and tags."""
+
 
 class Reads:
     """Get, list, search and history."""
 
-    def __init__(self, storage: Storage, projects: Projects, embeddings: Embeddings) -> None:
+    def __init__(
+        self, storage: Storage, projects: Projects, embeddings: Embeddings, *, watch: Watch = unwatched
+    ) -> None:
         self._storage = storage
         self._projects = projects
         self._embeddings = embeddings
+        self._watch = watch
 
     async def get(self, context: CallContext, sent: MemoryGet) -> MemoryRecord:
         """One live memory, whole."""
@@ -54,20 +62,18 @@ class Reads:
         offset = pages.decode_number(sent.cursor, query) or 0
         selector = await self._projects.select(context, sent.scope, sent.project, sent.tags)
         meaning = await self._embeddings.query(sent.query)
-        found = await self._storage.search(
-            access.audience(context.principal),
-            selector,
-            SearchQuery(
-                terms=lexical.query_terms(sent.query),
-                tags=ranking.query_tags(sent.query),
-                vector=meaning.vector,
-                space=meaning.space,
-                fusion=ranking.Fusion(sent.fusion),
-                min_score=sent.min_score,
-                offset=offset,
-                limit=sent.limit + 1,
-            ),
+        asked = SearchQuery(
+            terms=lexical.query_terms(sent.query),
+            tags=ranking.query_tags(sent.query),
+            vector=meaning.vector,
+            space=meaning.space,
+            fusion=ranking.Fusion(sent.fusion),
+            min_score=sent.min_score,
+            offset=offset,
+            limit=sent.limit + 1,
         )
+        with self._watch(Part.SEARCH, WORDS_ALONE if meaning.vector is None else ALL_RANKERS):
+            found = await self._storage.search(access.audience(context.principal), selector, asked)
         kept = found[: pages.fitting([len(hit.memory.content) for hit in found], sent.limit)]
         more = len(found) > len(kept)
         return SearchPage(

@@ -6,7 +6,8 @@ coercion, and an unknown field is refused, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 from muniment.errors import NotFound
 from muniment.operations.agents import AGENT_OPERATIONS
@@ -14,11 +15,14 @@ from muniment.operations.memories import MEMORY_OPERATIONS
 from muniment.operations.operation import Operation
 from muniment.operations.projects import PROJECT_OPERATIONS
 
-__all__ = ["OPERATIONS", "Operation", "find"]
+__all__ = ["OPERATIONS", "Operation", "find", "respelled"]
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation for operation in (*PROJECT_OPERATIONS, *MEMORY_OPERATIONS, *AGENT_OPERATIONS)
 }
+
+# The longest first, since a name may begin with another one.
+_MENTIONED = re.compile("|".join(map(re.escape, sorted(OPERATIONS, key=len, reverse=True))))
 
 
 def find(name: str) -> Operation:
@@ -27,3 +31,8 @@ def find(name: str) -> Operation:
     if operation is None:
         raise NotFound(f"There is no operation {name[:100]!r}; the operations are {', '.join(OPERATIONS)}.")
     return operation
+
+
+def respelled(text: str, spell: Callable[[str], str]) -> str:
+    """``text`` with the operations that it mentions called as ``spell`` calls them."""
+    return _MENTIONED.sub(lambda found: spell(found[0]), text)

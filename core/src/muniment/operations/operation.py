@@ -29,6 +29,8 @@ class Operation:
 
     def serves(self, principal: Principal) -> bool:
         """Whether this principal may call it at all."""
+        if principal.read_only and not self.read_only:
+            return False
         match self.audience:
             case "agent":
                 return principal.agent is not None

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from muniment import plugin_options
 from muniment.errors import ConfigurationError, EmbedderUnavailable, MunimentError
+from muniment.plugin_options import PluginOptions
 from muniment.ports import PluginContext, Space, Vector, Vectors
-from muniment_embed_local import hub, model
+from muniment_embed_local import DESCRIPTOR, hub, model
 from muniment_embed_local.weights import Weights, check_directory, locate
 from muniment_embed_local.worker import Priority, Worker
 
@@ -35,15 +37,13 @@ COUNT_CHARACTERS: Final = 200_000
 COUNT_TEXTS: Final = 2_000
 
 
-class Options(BaseModel):
+class Options(PluginOptions):
     """The plugin's table in the configuration.
 
     ``threads`` bounds the processor threads that one computation uses (by default half of the machine's, 1 to 4),
     and ``device`` names PyTorch's device (by default the best that it finds). ``model_name`` says what the model is
     called, for two models that would have the same name.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     # Threads of one computation wait for each other: with one on every core, any other work on the machine slows
     # a text down several times.
@@ -57,16 +57,7 @@ def create(context: PluginContext) -> LocalEmbedder:
     value = context.spec.removeprefix(SCHEME)
     if not value:
         raise ConfigurationError("embedder local: it names no model; write local:NAME, such as local:all-MiniLM-L6-v2.")
-    try:
-        options = Options.model_validate(dict(context.options))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        option = ".".join(str(part) for part in problem["loc"])
-        raise ConfigurationError(
-            f"embed-local: the option {option!r} is wrong: {problem['msg']}; correct or remove it.",
-            option=option,
-        ) from error
-    return LocalEmbedder(value, options)
+    return LocalEmbedder(value, plugin_options.parse(Options, DESCRIPTOR.name, context.options))
 
 
 class LocalEmbedder:
