@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -48,10 +50,14 @@ def environment(session: nox.Session) -> None:
     session.install(*editable, *nox.project.dependency_groups(PYPROJECT, "dev"))
 
 
+def environment_of_tools() -> dict[str, str]:
+    """The variables by which the prepared environment is active."""
+    return {"PATH": f"{_bin[0]}{os.pathsep}{os.environ.get('PATH', '')}", **OFFLINE}
+
+
 def run(session: nox.Session, tool: str, *args: str) -> None:
     """Run a tool of the prepared environment as if that environment were active."""
-    path = f"{_bin[0]}{os.pathsep}{os.environ.get('PATH', '')}"
-    session.run(str(Path(_bin[0]) / tool), *args, env={"PATH": path, **OFFLINE}, external=True)
+    session.run(str(Path(_bin[0]) / tool), *args, env=environment_of_tools(), external=True)
 
 
 @nox.session(python=False, requires=["environment"])
@@ -71,8 +77,32 @@ def types(session: nox.Session) -> None:
 
 @nox.session(python=False, requires=["environment"])
 def tests(session: nox.Session) -> None:
-    """All tests; arguments after `--` go to pytest."""
-    run(session, "pytest", *session.posargs)
+    """All tests, the plugins' beside the others'; arguments after `--` go to pytest, which then runs once."""
+    if session.posargs:
+        run(session, "pytest", *session.posargs)
+        return
+    log = Path(session.create_tmp()) / "plugins.txt"
+    with log.open("wb") as output:
+        plugins = subprocess.Popen(
+            [str(Path(_bin[0]) / "pytest"), "-p", "no:cacheprovider", *map(str, sorted(ROOT.glob("plugins/*/tests")))],
+            cwd=ROOT,
+            env={**os.environ, **environment_of_tools()},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        run(session, "pytest", "-p", "no:cacheprovider", str(ROOT / "core" / "tests"), str(ROOT / "tests"))
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            plugins.terminate()
+        raise
+    finally:
+        code = plugins.wait()
+        session.log("the plugins' tests:")
+        sys.stdout.write(log.read_text(encoding="utf-8", errors="replace"))
+        sys.stdout.flush()
+    if code:
+        session.error("tests of plugins failed")
 
 
 @nox.session(default=False)

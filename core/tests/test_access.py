@@ -42,15 +42,15 @@ def test_require_hides_what_is_not_readable() -> None:
 
 
 def test_choosing_among_projects_with_one_key() -> None:
-    """Own first, then the strongest grant, then the oldest; unreadable ones do not count."""
+    """Own first, then the oldest, however strong a later one's grant is; unreadable ones do not count."""
     own = project("own", "ann", days=9)
-    strong = project("strong", "bob", Share.RW, days=5)
+    strong = project("strong", "carl", Share.RW, days=5)
     old = project("old", "bob", Share.RO)
     hidden = project("hidden", "bob")
-    everything = [hidden, old, strong, own]
+    everything = [own, strong, old, hidden]
     assert access.choose_project(ANN, everything, "key") is own
-    assert access.choose_project(ANN, everything[:-1], "key") is strong
-    assert access.choose_project(ANN, everything[:-2], "key") is old
+    assert access.choose_project(ANN, everything[1:], "key") is old
+    assert access.choose_project(ANN, [strong, hidden], "key") is strong
     assert access.choose_project(ANN, [hidden], "key") is None
 
 

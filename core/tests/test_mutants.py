@@ -15,6 +15,9 @@ from muniment.conformance.mutants.reach import overridden
 from muniment.conformance.mutants.rehearsal import BASES, Ended, Judged, judged, killed
 from muniment.conformance.registry import BY_ID, INVARIANTS, judging
 
+pytestmark = pytest.mark.timeout(2_400)
+"""The first that asks for the whole matrix waits for all of it: minutes of every core there is."""
+
 FULL = os.environ.get("MUNIMENT_CONFORMANCE_FULL") == "1"
 """Whether the checks are run on as much data as a real plugin's are; the same sets then take some minutes."""
 
