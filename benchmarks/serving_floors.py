@@ -55,5 +55,7 @@ async def serve(listener: socket.socket, app: Any) -> None:
 
 
 if __name__ == "__main__":
-    with socket.create_server(("127.0.0.1", 0)) as bound:
+    # Named outright, since asyncio sends small packets at once only on what says that it is TCP.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
+        bound.bind(("127.0.0.1", 0))
         asyncio.run({"mcp": over_mcp, "http": over_http}[sys.argv[1]](bound, "x" * int(sys.argv[2])))
