@@ -4,6 +4,7 @@ Beside it, in turn within each round, PyMongo alone on the same documents. Warm:
 product with the matrix that the process has, and the page's contents. Cold: the same vectors read in raw batches into a
 matrix, the product, and the contents. Neither decides who may read, and neither asks for words. Writes are the same
 statements in one transaction. The server is one of the benchmark's own. A ratio is the median of the rounds' own.
+NumPy computes with one thread, as in ``muniment serve``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from estate import DIMENSIONS, Estate, Query

@@ -36,10 +36,13 @@ def codes() -> dict[str, str]:
 
 
 def test_every_error_is_documented() -> None:
-    """The table has each code once, with its class, when it is given and what to do; and no other code."""
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+?) \| (.+?) \|$", page("errors.md"), re.MULTILINE)
+    """The table has each code once, with its class, its status over HTTP, when it is given and what to do."""
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d+) \| (.+?) \| (.+?) \|$", page("errors.md"), re.MULTILINE)
 
-    assert {code: name for code, name, _, _ in rows} == codes()
+    assert {code: name for code, name, *_ in rows} == codes()
+    assert {name: int(status) for _, name, status, *_ in rows} == {
+        name: vars(errors)[name].http_status for name in codes().values()
+    }
     assert len(rows) == len(codes())
 
 

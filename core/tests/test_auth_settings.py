@@ -12,13 +12,14 @@ import pytest
 from muniment import config
 from muniment.authentication.findings import findings
 from muniment.authentication.settings import NOBODY_IS_ASKED, AuthSettings
-from muniment.cli.serve import as_of, callers, verifier_of
+from muniment.cli.serve import as_of, callers, verifier_of, warn_of_audiences
 from muniment.config import Settings, redact
 from muniment.engine.watching import unwatched
 from muniment.errors import ConfigurationError, PluginError
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
+from muniment.serving.addresses import Address
 
 TABLE = """
 [auth]
@@ -101,6 +102,8 @@ WRONG: list[tuple[object, str]] = [
     ({"url": "https://memory.example.com/mcp"}, "without a path"),
     ({"url": "memory.example.com"}, "must be a URL"),
     ({"url": "https://memory.example.com:x"}, "must be a URL"),
+    ({"url": "http://memory.example.com"}, "https://"),
+    ({"url": "http://10.0.0.7:8765"}, "https://"),
     ({"issuers": {"corp": {"audience": "memory"}}}, r"auth\.issuers\.corp\.issuer"),
     ({"issuers": {"corp": {"issuer": GOOD["issuer"]}}}, r"auth\.issuers\.corp\.audience"),
     ({"issuers": {"corp": {**GOOD, "audience": []}}}, r"corp\.audience"),
@@ -134,9 +137,76 @@ def test_what_is_refused(wrong: object, says: str, monkeypatch: pytest.MonkeyPat
     assert "hunter2" not in refusal.value.message
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8765", "http://localhost:8765", "http://[::1]:8765"])
+def test_within_this_machine_http_will_do(url: str) -> None:
+    """Nobody is on the way."""
+    assert AuthSettings(url=url).url == url
+
+
+@pytest.mark.parametrize(
+    ("audience", "warned"),
+    [
+        (["https://memory.example.com/mcp"], ["https://memory.example.com,"]),
+        (["https://memory.example.com"], ["https://memory.example.com/mcp,"]),
+        (["https://memory.example.com", "https://memory.example.com/mcp"], []),
+    ],
+)
+def test_a_resource_whose_tokens_would_be_refused_is_said(
+    audience: list[str], warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of each transport: a client asks the issuer for tokens for what the metadata names."""
+    auth = AuthSettings.model_validate(
+        {"url": "https://memory.example.com", "issuers": {"corp": {**GOOD, "audience": audience}}}
+    )
+    warn_of_audiences(auth, [Seat(()), Seat(("/mcp", "/.well-known/x")), StdioSeat()])
+
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(warned)
+    for message, resource in zip(messages, warned, strict=True):
+        assert f"a token for {resource}" in message
+        assert "auth.issuers.corp" in message
+
+
+class StdioSeat:
+    """A transport without an address."""
+
+    async def serve(self, engine: Any, callers: Any) -> None:
+        """Nobody."""
+
+
+class Seat(StdioSeat):
+    """A transport over HTTP that answers these paths."""
+
+    title = "Seat"
+    address = Address("127.0.0.1", 8765)
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+
+    def app(self, engine: Any, callers: Any, address: Any, ending: Any) -> Any:
+        """None."""
+
+
 def test_an_api_token_is_never_shown() -> None:
     """Wherever one is by mistake."""
     assert redact(f"authorization Bearer muniment_{'a1-_' * 10}xyz!") == "authorization Bearer muniment_***!"
+    assert redact(f"x-muniment_{'a1-_' * 10}xyz") == "x-muniment_***"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln_-0, x", "Bearer eyJ***, x"),
+        ("id req-eyJhbGci.eyJzdWIi.", "id req-eyJ***"),
+        ("an encrypted one: eyJhbGci..b.c.d", "an encrypted one: eyJ***"),
+        ("eyJ is no token, and eyJhbGci.half is none", "eyJ is no token, and eyJhbGci.half is none"),
+        ("eyJ" * 50_000, "eyJ" * 50_000),
+    ],
+    ids=["signed", "within", "encrypted", "none", "long"],
+)
+def test_a_jwt_is_never_shown(text: str, shown: str) -> None:
+    """Its three or five parts are left out, whatever they are part of."""
+    assert redact(text) == shown
 
 
 LOCAL = CallContext(principal=Principal(user="ada"))
@@ -195,6 +265,17 @@ async def test_what_doctor_says_is_configured(text: str, said: str, monkeypatch:
     assert [one.detail for one in issuers] == [
         "https://login.example.com/realms/corp, 2 keys, signing by RS256, ES256" for _ in found
     ]
+
+
+async def test_doctor_counts_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the singular."""
+
+    async def fetch(_keys: Any) -> int:
+        return 1
+
+    monkeypatch.setattr("muniment.authentication.keys.IssuerKeys.fetch", fetch)
+    _, issuer = await findings(written(TABLE).auth)
+    assert ", 1 key, signing by " in issuer.detail
 
 
 async def test_doctor_fails_where_an_issuer_cannot_be_reached() -> None:

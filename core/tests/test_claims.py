@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,22 @@ SCOPES = {"read_scope": "m:read", "write_scope": "m:write"}
 def test_scopes_that_allow_to_write(scope: object, settings: dict[str, Any], read_only: bool) -> None:
     """Where one is configured, only a token that has it, whole, may write; writing includes reading."""
     assert principal({"scope": scope}, **settings).read_only is read_only
+
+
+def test_what_lets_in_and_what_is_said_of_it_are_one() -> None:
+    """A token that may write may read, without read_scope; the setting and the documentation say so."""
+    described = IssuerSettings.model_fields["read_scope"].description
+    assert described == "the scope by which one may read; write_scope includes it"
+    assert principal({"scope": "m:write"}, **SCOPES) == Principal(user="corp:alice")
+    rows = (Path(__file__).parents[2] / "docs" / "authentication.md").read_text("utf-8").splitlines()
+    (row,) = [line for line in rows if line.startswith("| `read_scope` |")]
+    assert described.replace("write_scope", "`write_scope`") in row
+
+
+def test_a_reader_is_known_by_the_scope_that_it_lacks() -> None:
+    """That of its own issuer, and only where it lacks it."""
+    assert principal({"scope": "m:read"}, **SCOPES).write_scope == "m:write"
+    assert principal({"scope": "m:read m:write"}, **SCOPES).write_scope is None
 
 
 @pytest.mark.parametrize("scope", ["", "openid", "M:READ", "m:read,m:write", None, 7, ["m:read m:write"]])

@@ -77,6 +77,20 @@ def test_secrets_are_blanked_out(written: StringIO, log_format: str) -> None:
         assert len(entries(written)) == 1
 
 
+@pytest.mark.parametrize("field", logs.FIELDS)
+@pytest.mark.parametrize("secret", [f"muniment_{'s' * 43}", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.c2ln"])
+def test_no_field_shows_a_secret(written: StringIO, field: str, secret: str) -> None:
+    """A client chooses what its request is called, and may send its token there. Numbers stay numbers."""
+    logs.write_as("json")
+    logging.getLogger("muniment").warning("x", extra={field: f"mine:{secret}"})
+    logging.getLogger("muniment").warning("x", extra={field: 4.5})
+    first, second = entries(written)
+
+    assert secret not in first[field]
+    assert first[field].startswith("mine:")
+    assert second[field] == 4.5
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("debugging", [False, True])
 def test_an_exception_is_its_type_unless_debugging(written: StringIO, log_format: str, debugging: bool) -> None:

@@ -194,7 +194,9 @@ async def test_a_probe_may_ask_for_the_head_and_nothing_else() -> None:
     async with Engine(ReferenceStorage(), None, background=False) as engine:
         app = served(engine, authenticated=False)
         for path in PATHS[:2]:
-            whole, head = await ask(app, path), await ask(app, path, method="HEAD")
+            named = (b"x-request-id", b"mine")
+            whole, head = await ask(app, path, named), await ask(app, path, named, method="HEAD")
+            assert whole.headers["x-request-id"] == "mine"
             assert (head.status, head.headers, head.body) == (whole.status, whole.headers, b"")
             assert int(head.headers["content-length"]) == len(whole.body)
         for path in PATHS:

@@ -207,6 +207,21 @@ async def test_a_stranger_is_refused_before_its_body_is_read(
     assert (request.starts, request.code) == ([status], "access_denied")
 
 
+async def test_a_host_that_is_none_is_told_what_to_set() -> None:
+    """Behind a proxy that passes the name on which clients use, it is a matter of the configuration."""
+    request = await Request(headers=[(b"host", b"memory.example.com")]).through(Plain(nothing, NAMES))
+    assert "url in [auth]" in json.loads(request.sent[1]["body"])["message"]
+
+
+async def test_several_credentials_are_called_so() -> None:
+    """Whoever sent two is not told to send some."""
+    headers = [*OWN, (b"authorization", b"Bearer good"), (b"authorization", b"Bearer good")]
+    request = await Request(headers=headers).through(Asking(nothing, NAMES))
+    refusal = json.loads(request.sent[1]["body"])
+    assert "2 Authorization headers" in refusal["message"]
+    assert refusal["details"] == {"error": "invalid_token"}
+
+
 class Asking(Plain):
     """A doorway that lets in who sends one header."""
 

@@ -68,6 +68,15 @@ async def test_a_header_that_holds_no_token(header: str) -> None:
     assert refusal.value.details["error"] == "invalid_token"
 
 
+async def test_a_header_that_is_too_long_is_told_the_limit() -> None:
+    """It may be of the form all the same: a token with hundreds of groups."""
+    with pytest.raises(Unauthenticated, match=r"more than 16,384 characters") as refusal:
+        await verifier().authenticate("Bearer " + "a" * 16_378)
+    assert refusal.value.details["error"] == "invalid_token"
+    with pytest.raises(Unauthenticated, match="Only API tokens"):
+        await verifier().authenticate("Bearer " + "a" * 16_377)
+
+
 async def test_what_is_not_configured_is_not_accepted() -> None:
     """API tokens where they are off, JWTs where there is no issuer."""
     storage = ReferenceStorage()
@@ -102,6 +111,14 @@ def test_a_challenge_says_what_is_wrong() -> None:
     assert invalid == 'Bearer realm="muniment", error="invalid_token", error_description="It  is   nfit   X: y"'
     assert small is not None
     assert 'error="insufficient_scope", error_description="Too small.", scope="m:read m:write"' in small
+
+
+def test_a_challenge_names_the_scope_that_the_refusal_does() -> None:
+    """The one of the issuer that the caller is of, and not all that any issuer has."""
+    refusal = AccessDenied("Too small.", error="insufficient_scope", scope="m:write")
+    challenge = verifier(SCOPED).challenge(refusal, RESOURCE)
+    assert challenge is not None
+    assert ', scope="m:write", resource_metadata=' in challenge
 
 
 @pytest.mark.parametrize("refusal", [NotFound(), IssuerUnavailable(), AccessDenied("You may read it.")])
@@ -151,6 +168,28 @@ async def test_a_caller_that_may_only_read() -> None:
             with pytest.raises(AccessDenied, match="may only read"):
                 await engine.call(name, {}, reader)
         assert await engine.call("memory.list", {}, reader)
+
+
+async def test_a_reader_is_told_of_the_scope_that_would_do() -> None:
+    """Where there is one, and where it would do: who is no agent may call no operation of agents with any scope."""
+    reader = CallContext(principal=Principal(user="corp:alice", read_only=True, write_scope="m:write"))
+    by_token = CallContext(principal=Principal(user="alice", read_only=True))
+    async with Engine(ReferenceStorage(), None) as engine:
+        told = [
+            await refused(engine, name, who) for name, who in [("memory.write", reader), ("memory.write", by_token)]
+        ]
+        others = [await refused(engine, "agent.register", reader), await refused(engine, "section.save", by_token)]
+        no_agent = await refused(engine, "section.read", reader)
+
+    assert told == [{"error": "insufficient_scope", "scope": "m:write"}, {"error": "insufficient_scope"}]
+    assert [*others, no_agent] == [{}, {}, {}]
+
+
+async def refused(engine: Engine, operation: str, caller: CallContext) -> dict[str, Any]:
+    """The details of the refusal."""
+    with pytest.raises(AccessDenied) as refusal:
+        await engine.call(operation, {}, caller)
+    return dict(refusal.value.details)
 
 
 LOCAL = CallContext(principal=Principal(user="ada"))

@@ -45,15 +45,17 @@ _SECRET = r"\b\w*(?:password|secret|token|api_?key)\w*"
 _SECRET_PARAMETER = re.compile(rf"(?i)({_SECRET}\s*=\s*)(?:'[^']*'|[^&\s]+)")
 _SECRET_PROPERTY = re.compile(rf"(?i)({_SECRET}:)[^\s:&,][^&,\s]*")
 """One of several in one parameter: ``A_TOKEN:secret,B:c``."""
-_API_TOKEN = re.compile(r"\b(muniment_)[A-Za-z0-9_-]{43}")
+_API_TOKEN = re.compile(r"(muniment_)[A-Za-z0-9_-]{43,}")
+_JWT = re.compile(r"(?<![\w-])((?>[\w-]*?eyJ))[\w-]*+(?:\.[\w-]*+){2,4}", re.ASCII)
+"""Of three parts, or of five where it is encrypted. Looked for once in each run of its characters."""
 _SECRET_NAME = re.compile(r"(?i)password|secret|token|key|credential")
 
 
 def redact(value: str) -> str:
-    """``value`` without its passwords: of a URL, of a ``password=`` parameter, of a ``token:`` within a parameter, of
-    an API token."""
+    """``value`` without its passwords: of a URL, of a ``password=`` parameter, of a ``token:`` within a parameter; and
+    without API tokens and JWTs."""
     shown = _SECRET_PARAMETER.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
-    return _API_TOKEN.sub(r"\1***", _SECRET_PROPERTY.sub(r"\1***", shown))
+    return _JWT.sub(r"\1***", _API_TOKEN.sub(r"\1***", _SECRET_PROPERTY.sub(r"\1***", shown)))
 
 
 def redact_named(name: str, value: str) -> str:

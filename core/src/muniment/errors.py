@@ -120,6 +120,11 @@ class AccessDenied(MunimentError):
     http_status = 403
 
 
+INVALID_TOKEN = "invalid_token"
+INSUFFICIENT_SCOPE = "insufficient_scope"
+"""What RFC 6750 (section 3.1) calls the two ways in which credentials can be wrong, as ``details["error"]``."""
+
+
 class SectionReadOnly(MunimentError):
     """This section is written by the platform alone; write to another one."""
 

@@ -99,7 +99,8 @@ class Agent(Record):
 class Principal(Record):
     """Who calls, as the authenticator proved it; never taken from an operation's input.
 
-    ``read_only`` says that the credentials allow no operation that changes something, whatever its user may do.
+    ``read_only`` says that the credentials allow no operation that changes something, whatever its user may do;
+    ``write_scope`` is then the scope to ask their issuer for, where there is one by which they might.
     """
 
     user: Name
@@ -107,6 +108,7 @@ class Principal(Record):
     agent: Agent | None = None
     platform: bool = False
     read_only: bool = False
+    write_scope: str | None = None
 
 
 class CallContext(Record):

@@ -6,12 +6,17 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from muniment.errors import MunimentError, VersionConflict
-from muniment.ports import Audience, Create, Revise, Storage
+from muniment.ports import Audience, Create, Revise, Storage, TokenStorage
+from muniment_storage_sqlite import database
 from muniment_storage_sqlite.apart import Apart
 from muniment_storage_sqlite.schema import STEPS
 
@@ -42,6 +47,31 @@ async def test_two_processes_edit_one_memory_at_once(path: Path, creation: Creat
         ("first", EACH),
         ("second", EACH),
     ]
+
+
+async def test_a_write_does_not_wait_for_the_noting_of_a_use(
+    path: Path, opened: Opened, creation: Creation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process holds the lock each asks for it by itself, so that neither waits twice as long."""
+    asked = threading.Semaphore(0)
+    transaction: Callable[..., Any] = vars(database)["_transaction"]
+
+    def asking(*given: Any) -> Any:
+        asked.release()
+        return transaction(*given)
+
+    async with opened(path, busy_timeout=600) as storage:
+        assert isinstance(storage, TokenStorage)
+        monkeypatch.setattr(database, "_transaction", asking)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            both = [
+                asyncio.create_task(work) for work in (storage.touch_token("0"), storage.apply(creation("m", "begun")))
+            ]
+            met = [await asyncio.to_thread(asked.acquire, timeout=20) for _ in both]
+            other.execute("ROLLBACK")
+        await asyncio.gather(*both)
+    assert met == [True, True]
 
 
 async def test_a_process_that_is_killed_in_the_middle_of_writes_leaves_whole_ones(

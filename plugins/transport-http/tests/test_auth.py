@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -15,6 +16,7 @@ from muniment.engine import Engine
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers, TokenStorage
 from muniment.serving import doorway
+from muniment_transport_http import stream
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
@@ -86,12 +88,74 @@ async def test_a_token_that_may_only_read(engine: Engine, client: httpx2.AsyncCl
     assert (refused.status_code, refused.json()["code"]) == (403, "access_denied")
 
 
+@pytest.fixture
+async def reader(engine: Engine, serve: Open) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A client of a server where a token of an issuer, whose scope is read alone, proves alice."""
+    who = Principal(user="corp:alice", read_only=True, write_scope="m:write")
+    async with serve(engine, Callers(CallContext(principal=Principal(user="ops")), Proving(who, engine))) as opened:
+        yield opened
+
+
+class Proving(Verifier):
+    """The verifier of one issuer, whose tokens are of one caller."""
+
+    def __init__(self, who: Principal, engine: Engine) -> None:
+        issuer = {"issuer": "https://login.example.com", "audience": "m", "read_scope": "m:read"}
+        table = {"issuers": {"corp": {**issuer, "write_scope": "m:write"}}}
+        super().__init__(AuthSettings.model_validate(table), engine.storage)
+        self._who = who
+
+    async def authenticate(self, authorization: str | None) -> Principal:
+        """Alice."""
+        return self._who
+
+
+async def test_who_may_only_read_is_told_by_which_scope_one_writes(reader: httpx2.AsyncClient) -> None:
+    """RFC 6750, section 3.1: 403 with insufficient_scope and the scope to ask for, so that a client steps up."""
+    assert (await reader.get("/v1/memories")).status_code == 200
+    refused = await reader.post("/v1/memories", json={"content": "c"})
+
+    assert refused.status_code == 403
+    assert refused.json()["details"] == {"error": "insufficient_scope", "scope": "m:write"}
+    challenge = refused.headers["www-authenticate"]
+    assert challenge.startswith('Bearer realm="muniment", error="insufficient_scope", ')
+    assert ', scope="m:write", resource_metadata="' in challenge
+
+
 async def test_the_stream_is_for_who_may_claim(engine: Engine, client: httpx2.AsyncClient) -> None:
     """An agent's token opens it; one that may only read could not claim, and does not."""
     async with client.stream("GET", "/v1/agent/events", headers=await bearer(engine, "write", "agent=ada/1")) as opened:
         assert opened.status_code == 200
     refused = await client.get("/v1/agent/events", headers=await bearer(engine, "read", "agent=ada/1"))
     assert refused.status_code == 403
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_stream_ends_with_its_credentials(
+    engine: Engine, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """At the next check after its token was revoked; another token's end is nothing to it."""
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.1)
+    storage = engine.storage
+    assert isinstance(storage, TokenStorage)
+    opened = await bearer(engine, "write", "agent=ada/1")
+    (own,) = await storage.list_tokens(after=None, limit=9)
+    await bearer(engine, "write", "agent=ada/1")
+    (other,) = [token for token in await storage.list_tokens(after=None, limit=9) if token.id != own.id]
+    async with asyncio.timeout(30), client.stream("GET", "/v1/agent/events", headers=opened) as response:
+        lines = response.aiter_lines()
+        while await anext(lines) != "event: check":
+            pass
+        await storage.revoke_token((other if goes_on else own).id)
+        ended = True
+        checks = 0
+        async for line in lines:
+            checks += line == "event: check"
+            if checks > 3:
+                ended = False
+                break
+
+    assert ended is not goes_on
 
 
 async def test_anybody_may_ask_where_credentials_come_from(client: httpx2.AsyncClient) -> None:

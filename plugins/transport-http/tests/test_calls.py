@@ -69,12 +69,41 @@ async def test_a_stale_precondition_is_not_a_stale_version(client: httpx2.AsyncC
     assert (await client.get(path)).json()["tags"] == ["a"]
 
 
-@pytest.mark.parametrize("tag", ['"v0"', 'W/"v1"', '"1"', "v1", '"v2147483648"', '""', '"v01"'])
-async def test_a_tag_that_is_no_version_never_matches(client: httpx2.AsyncClient, tag: str) -> None:
-    """An entity tag that no version has, or a weak one, fails the precondition."""
+@pytest.mark.parametrize(
+    ("tag", "why"),
+    [
+        ('"v0"', ""),
+        ('"v2147483648"', ""),
+        ('W/"v1"', "a weak tag never matches"),
+        ('W/"v2"', "a weak tag never matches"),
+        ('"1"', 'such as "v1"'),
+        ('""', 'such as "v1"'),
+        ('"v01"', 'such as "v1"'),
+    ],
+)
+async def test_a_tag_that_is_no_version_never_matches(client: httpx2.AsyncClient, tag: str, why: str) -> None:
+    """An entity tag that no version has, or a weak one, fails the precondition; where reading the memory again would
+    not help, the problem says why."""
     path = f"/v1/memories/{await write(client)}"
 
-    problem(await client.delete(path, headers={"if-match": tag}), 412, "version_conflict")
+    refused = problem(await client.delete(path, headers={"if-match": tag}), 412, "version_conflict")
+    unseen = await client.delete("/v1/memories/none", headers={"if-match": tag})
+
+    assert why in refused["detail"]
+    assert refused["details"] == {"current_version": 1}
+    problem(unseen, 404, "not_found")
+    assert (await client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("tag", ["v1", "1", "", '"v1', 'w/"v1"', 'W/ "v1"', '*, "v1"', "W/v1"])
+async def test_what_is_no_entity_tag_is_refused(client: httpx2.AsyncClient, tag: str) -> None:
+    """It is no precondition that could fail, so the header is named and the form of a tag told, whoever asks."""
+    path = f"/v1/memories/{await write(client)}"
+
+    for at in (path, "/v1/memories/none"):
+        refused = problem(await client.delete(at, headers={"if-match": tag}), 422, "invalid_input")
+        assert refused["details"]["field"] == "If-Match"
+        assert '"v1"' in refused["detail"]
     assert (await client.get(path)).status_code == 200
 
 
@@ -131,6 +160,17 @@ async def test_a_retry_gets_the_first_reply(client: httpx2.AsyncClient) -> None:
     for refused, field in ((two, "idempotency_key"), (useless, "Idempotency-Key"), (empty, "idempotency_key")):
         assert problem(refused, 422, "invalid_input")["details"]["field"] == field
     assert len((await client.get("/v1/memories")).json()["items"]) == 1
+
+
+@pytest.mark.parametrize("second", ["k-1", "k-2"])
+async def test_a_key_is_said_once(client: httpx2.AsyncClient, second: str) -> None:
+    """Two headers are refused, also alike: which one counts, two readers may take differently."""
+    keys = [("idempotency-key", "k-1"), ("idempotency-key", second)]
+
+    refused = await client.post("/v1/memories", json={"content": "once"}, headers=keys)
+
+    assert problem(refused, 422, "invalid_input")["details"]["field"] == "Idempotency-Key"
+    assert (await client.get("/v1/memories")).json()["items"] == []
 
 
 async def test_null_in_a_merge_patch_removes(client: httpx2.AsyncClient) -> None:
@@ -303,6 +343,60 @@ async def test_a_body_that_is_not_json(client: httpx2.AsyncClient, body: bytes) 
         problem(refused, 400, "invalid_input")
     else:
         assert problem(refused, 422, "invalid_input")["details"]["field"] == "content"
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ('{"content": "a", "content": "b"}', "content"),
+        ('{"content": "a", "\\u0063ontent": "a"}', "content"),
+        ('{"content": "a", "x": {"y": [{"z": 1, "z": 1}]}}', "z"),
+        ('{"content": "a", "a\\u0000": 1, "a\\u0000": 1}', "a\\u0000"),
+    ],
+)
+async def test_a_member_is_said_once(client: httpx2.AsyncClient, body: str, name: str) -> None:
+    """Two members of one name are refused at any depth, since which one counts differs by reader."""
+    refused = problem(await client.post("/v1/memories", content=body, headers=JSON), 422, "invalid_input")
+
+    assert refused["details"]["field"] == "body"
+    assert f'"{name}" more than once' in refused["detail"]
+
+
+async def test_bytes_that_are_no_utf8_are_told_as_such(connect: Open) -> None:
+    """In a body, a path, a query and a key: the place is named, and UTF-8 is what is asked for."""
+    async with connect("platform", platform=True) as client:
+        body = await client.post("/v1/memories", content=b'{"content": "caf\xe9"}', headers=JSON)
+        path = await client.put("/v1/agents/caf%E9/1", json={"pods": []})
+        query = await client.get("/v1/memories?project=caf%E9")
+        name = await client.get("/v1/memories?caf%E9=1")
+        key = await client.post("/v1/memories", json={"content": "c"}, headers=[(b"idempotency-key", b"caf\xe9")])
+
+    for refused, status, field in (
+        (body, 400, "body"),
+        (path, 422, "name"),
+        (query, 422, "project"),
+        (name, 422, "query"),
+        (key, 422, "Idempotency-Key"),
+    ):
+        found = problem(refused, status, "invalid_input")
+        assert found["details"]["field"] == field
+        assert "not UTF-8" in found["detail"]
+
+
+async def test_a_part_of_the_path_has_the_name_that_the_path_gives_it(connect: Open) -> None:
+    """A refusal by the engine of an agent's name or instance names the segment."""
+    async with connect("platform", platform=True) as client:
+        for path, field in (("a%00/1", "name"), ("a/1%00", "instance")):
+            refused = problem(await client.put(f"/v1/agents/{path}", json={"pods": []}), 422, "invalid_input")
+            assert refused["details"]["field"] == field
+            assert refused["detail"].startswith(f"{field}: it has other characters")
+
+
+async def test_a_parameter_without_a_name_is_told_as_such(client: httpx2.AsyncClient) -> None:
+    """``?=x`` is refused in words that say what is wrong."""
+    refused = problem(await client.get("/v1/memories?=x"), 422, "invalid_input")
+
+    assert "a parameter without a name" in refused["detail"]
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])

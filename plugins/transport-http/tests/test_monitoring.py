@@ -18,6 +18,7 @@ from muniment.errors import MunimentError, Unauthenticated
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import HashEmbedder, ReferenceStorage
+from muniment.serving import requests
 from muniment.serving.rates import Rates
 from muniment.telemetry import calls
 from muniment.telemetry.metrics import Metrics
@@ -87,6 +88,35 @@ async def test_metrics_and_the_log_tell_of_each_call(serve: Open, caplog: pytest
     assert found == {("memory.write", "ok"): 1, ("memory.get", "not_found"): 1}
     assert missing.headers["x-request-id"] == vars(line)["request_id"] == "mine-1"
     assert vars(line)["surface"] == "http"
+
+
+async def test_the_log_tells_of_each_request_that_came_to_no_operation(
+    serve: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, under the id that its client was told; what an operation refused has that operation's line alone."""
+    caplog.set_level(logging.INFO, logger=calls.log.name)
+    caplog.set_level(logging.INFO, logger=requests.log.name)
+    sent: list[tuple[str, str, dict[str, Any]]] = [
+        ("GET", "/secret", {}),
+        ("PUT", "/v1/memories", {}),
+        ("POST", "/v1/memories", {"content": b"x", "headers": {"content-type": "text/plain"}}),
+        ("POST", "/v1/memories", {"content": b"{", "headers": {"content-type": "application/json"}}),
+        ("GET", "/v1/memories", {"headers": {"origin": "https://evil.example"}}),
+        ("GET", "/v1/memories?secret=1", {}),
+        ("GET", "/v1/memories/secret", {}),
+    ]
+    async with (
+        Engine(ReferenceStorage(), None, background=False, watch=calls.watch) as engine,
+        serve(engine, Callers(LOCAL, anybody=True)) as client,
+    ):
+        replies = [await client.request(method, path, **given) for method, path, given in sent]
+    lines = [vars(line) for line in caplog.records if "request_id" in vars(line)]
+
+    assert [line["request_id"] for line in lines] == [reply.headers["x-request-id"] for reply in replies]
+    assert [line.get("code") or line["outcome"] for line in lines] == [reply.json()["code"] for reply in replies]
+    assert [line["status"] for line in lines[:-2]] == [reply.status_code for reply in replies[:-2]]
+    assert [line["operation"] for line in lines[-2:]] == ["memory.list", "memory.get"]
+    assert "secret" not in caplog.text
 
 
 async def test_too_many_requests_are_told_how_long_to_wait(serve: Open, engine: Engine) -> None:

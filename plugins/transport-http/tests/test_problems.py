@@ -97,6 +97,13 @@ async def test_a_request_has_an_id(client: httpx2.AsyncClient, sent: str, kept: 
     assert ids == [sent] * 3 if kept else len(set(ids)) == 3 and sent not in ids
 
 
+async def test_of_several_ids_none_counts(client: httpx2.AsyncClient) -> None:
+    """A request with two gets a new one."""
+    answer = await client.get("/v1/memories", headers=[("x-request-id", "mine-1"), ("x-request-id", "mine-2")])
+
+    assert "mine" not in answer.headers["x-request-id"]
+
+
 async def test_an_error_that_nobody_foresaw(
     engine: Engine, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,10 +132,19 @@ async def test_foreign_pages_are_kept_out(client: httpx2.AsyncClient, header: st
     problem(await client.get("/v1/memories", headers={header: value}), status, "access_denied")
 
 
+@pytest.mark.parametrize("path", ["/v1/memories", "/metrics"])
+async def test_every_origin_of_a_request_must_be_admitted(client: httpx2.AsyncClient, path: str) -> None:
+    """A foreign one after the server's own is refused as well."""
+    origins = [("origin", str(client.base_url).rstrip("/")), ("origin", "http://evil.example")]
+
+    problem(await client.get(path, headers=origins), 403, "access_denied")
+
+
 async def test_pages_may_call_only_where_it_is_configured(connect: Open) -> None:
     """By default no response lets a page read it; a configured origin may, and no other."""
     page = "https://app.example"
-    asking = {"access-control-request-method": "PATCH", "access-control-request-headers": "if-match, content-type"}
+    wanted = "if-match, content-type, last-event-id"
+    asking = {"access-control-request-method": "PATCH", "access-control-request-headers": wanted}
     async with connect() as client:
         off = await client.get("/v1/memories")
         refused = await client.options("/v1/memories/x", headers={**asking, "origin": page})
@@ -143,6 +159,22 @@ async def test_pages_may_call_only_where_it_is_configured(connect: Open) -> None
     assert (read.status_code, read.headers["access-control-allow-origin"]) == (200, page)
     assert "ETag" in read.headers["access-control-expose-headers"]
     problem(other, 403, "access_denied")
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "field"),
+    [("PATCH", "x-other", "Access-Control-Request-Headers"), ("TRACE", "if-match", "Access-Control-Request-Method")],
+)
+async def test_a_preflight_that_is_refused_says_why(connect: Open, method: str, headers: str, field: str) -> None:
+    """As a problem that names what is not allowed, and that the page's tools may show."""
+    page = "https://app.example"
+    asking = {"access-control-request-method": method, "access-control-request-headers": headers, "origin": page}
+    async with connect(cors_origins=[page]) as client:
+        refused = await client.options("/v1/memories/x", headers=asking)
+
+    assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
+    assert refused.json()["details"]["field"] == field
+    assert refused.headers["access-control-allow-origin"] == page
 
 
 async def test_no_cache_keeps_what_a_caller_read(client: httpx2.AsyncClient) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import httpx2
 import pytest
 
 from muniment.engine import Engine
+from muniment.errors import RateLimited
 from muniment.models import Agent, CallContext, Principal
-from muniment_transport_http import stream
+from muniment_transport_http import open_streams, stream
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
@@ -104,6 +105,90 @@ async def test_an_agent_is_told_to_look_now_and_then(connect: Open, monkeypatch:
     assert len(told) > 2
     assert {one.event for one in told} == {"check"}
     assert len({one.id for one in told}) == 1
+
+
+async def test_a_busy_agent_is_told_to_look_too(engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrivals do not put off the look at leases and credentials."""
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.2)
+    told: list[str] = []
+
+    async with connect("keeper", agent=ADA) as client, listening(client) as said, asyncio.timeout(30):
+        first = await anext(said)
+        while "check" not in told:
+            await enqueue(engine)
+            told.append((await anext(said)).event)
+
+    assert first.event == "check"
+
+
+@pytest.mark.parametrize("query", ["x=1", "x", "=1", "agent=bea"])
+async def test_the_stream_takes_no_parameter(connect: Open, query: str) -> None:
+    """One is refused by its name, as on every path."""
+    async with connect("keeper", agent=ADA) as client:
+        refused = await client.get(f"{PATH}?{query}")
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert refused.json()["details"]["field"] == (query.partition("=")[0] or "input")
+
+
+async def test_the_last_event_is_said_once(connect: Open) -> None:
+    """Two headers are refused."""
+    async with connect("keeper", agent=ADA) as client:
+        refused = await client.get(PATH, headers=[("last-event-id", "a-1"), ("last-event-id", "a-2")])
+
+    assert (refused.status_code, refused.json()["details"]["field"]) == (422, "Last-Event-ID")
+
+
+async def test_head_opens_no_stream(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is answered with the stream's type, and takes no place."""
+    monkeypatch.setattr(open_streams, "OWN_MAX", 0)
+    async with connect("keeper", agent=ADA) as client:
+        answer = await client.head(PATH)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+@pytest.mark.parametrize(("own", "everybody", "limit"), [(2, 9, 2), (9, 2, 2)])
+async def test_no_more_streams_than_there_may_be(
+    connect: Open, monkeypatch: pytest.MonkeyPatch, own: int, everybody: int, limit: int
+) -> None:
+    """One too many of a principal's, or of all, is 429 with Retry-After; one that ended makes room."""
+    monkeypatch.setattr(open_streams, "OWN_MAX", own)
+    monkeypatch.setattr(open_streams, "ALL_MAX", everybody)
+    async with connect("keeper", agent=ADA) as client, AsyncExitStack() as others:
+        async with listening(client) as said:
+            await anext(said)
+            await anext(await others.enter_async_context(listening(client)))
+            refused = await client.get(PATH)
+            called = await client.get("/v1/memories")
+        async with asyncio.timeout(20):
+            while (again := await begun(client)) == 429:  # noqa: ASYNC110 - it says so to nobody
+                await asyncio.sleep(0.01)
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+    assert refused.json()["details"] == {"limit": limit, "retry_after": open_streams.RETRY_SECONDS}
+    assert refused.headers["retry-after"] == str(open_streams.RETRY_SECONDS)
+    assert (called.status_code, again) == (200, 200)
+
+
+async def begun(client: httpx2.AsyncClient) -> int:
+    """The status of a stream that is left at once."""
+    async with client.stream("GET", PATH) as response:
+        return response.status_code
+
+
+def test_a_principal_has_its_own_share_of_streams() -> None:
+    """Another agent of the same user, and the same agent of another user, have theirs; each place is given back."""
+    bea = Agent(name="bea", instance="1")
+    streams = open_streams.OpenStreams()
+    ada = Principal(user="keeper", agent=ADA)
+    given = [streams.admit(ada) for _ in range(open_streams.OWN_MAX)]
+    with pytest.raises(RateLimited):
+        streams.admit(ada)
+    streams.admit(Principal(user="keeper", agent=bea))
+    streams.admit(Principal(user="other", agent=ADA))
+    given[0]()
+    streams.admit(ada)
 
 
 async def test_streams_end_with_the_server(connect: Open) -> None:

@@ -24,6 +24,7 @@ from muniment.operations import OPERATIONS
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
 from muniment.serving.addresses import Address, listening
+from muniment_transport_mcp.conformance_client import call_of
 from muniment_transport_mcp.http import HttpTransport, serve_on, url_of
 from muniment_transport_mcp.tools import tool_name
 
@@ -184,6 +185,68 @@ async def test_a_restricted_caller_is_refused_by_the_engine(served: Served) -> N
     async with client(served, await served.token("read")) as opened:
         refused = said(await opened.call_tool("memory_write", {"content": "A deed."}))
     assert refused["code"] == "access_denied"
+
+
+class Proving(Verifier):
+    """The verifier, by which anybody is one caller."""
+
+    def __init__(self, who: Principal, storage: ReferenceStorage) -> None:
+        super().__init__(SETTINGS, storage)
+        self._who = who
+
+    async def authenticate(self, authorization: str | None) -> Principal:
+        """Who it is."""
+        return self._who
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+async def test_a_larger_scope_is_asked_for_by_a_challenge(revision: str) -> None:
+    """As the protocol's authorization says: 403 with insufficient_scope and the scope by which the tool is called.
+
+    The error is that of the request, and everything else is answered as ever.
+    """
+    storage = ReferenceStorage()
+    reader = Proving(Principal(user="corp:alice", read_only=True, write_scope="m:write"), storage)
+    async with serving(Callers(LOCAL, reader, url=URL), storage) as server:
+        refused = await called(server, "memory_write", {"content": "A deed."}, revision)
+        others = [
+            await called(server, "memory_list", {}, revision),
+            await called(server, "section_save", {}, revision),
+            await called(server, "nothing", {}, revision),
+        ]
+
+    assert refused.status_code == 403
+    challenge = refused.headers["www-authenticate"]
+    assert challenge.startswith('Bearer realm="muniment", error="insufficient_scope", ')
+    assert challenge.endswith(f', scope="m:write", resource_metadata="{URL}{METADATA}"')
+    assert refused.json()["id"] == 7
+    assert refused.json()["error"]["data"]["code"] == "access_denied"
+    assert refused.json()["error"]["data"]["details"] == {"error": "insufficient_scope", "scope": "m:write"}
+    assert "memory_write changes something" in refused.json()["error"]["message"]
+    assert all(one.status_code != 403 for one in others)
+    assert "result" in others[0].json()
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"7", b"{", b'{"method": "tools/call"}', b'{"method": 1, "params": []}', b"\xff"]
+)
+async def test_what_is_no_call_is_left_to_the_sdk(body: bytes) -> None:
+    """However broken it is."""
+    storage = ReferenceStorage()
+    reader = Proving(Principal(user="corp:alice", read_only=True, write_scope="m:write"), storage)
+    async with serving(Callers(LOCAL, reader, url=URL), storage) as server:
+        answer = await server.http.post(server.url, content=body, headers=HEADERS)
+    assert answer.status_code == 400
+
+
+async def called(served: Served, tool: str, arguments: dict[str, Any], revision: str) -> httpx2.Response:
+    """The answer to a call of a tool."""
+    request = {**call_of("memory.list", arguments, revision, 7)}
+    request["params"] = {**request["params"], "name": tool}
+    headers = {**HEADERS, "mcp-protocol-version": revision}
+    if revision >= "2026":
+        headers |= {"mcp-method": "tools/call", "mcp-name": tool}
+    return await served.http.post(served.url, json=request, headers=headers)
 
 
 async def test_a_stranger_is_refused_before_anything_is_read(served: Served) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from muniment.authentication.settings import AuthSettings
@@ -18,8 +20,10 @@ from muniment.engine.watching import Part, watched
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
+from muniment.serving import requests
 from muniment.serving.addresses import Address, listening
 from muniment.serving.rates import Rates
+from muniment.telemetry import calls
 from muniment.telemetry.metrics import Metrics
 from muniment_transport_mcp.http import serve_on, url_of
 
@@ -99,3 +103,49 @@ async def test_a_request_is_no_larger_than_configured() -> None:
         refused = await client.post("/mcp", content=b" " * 1_025, headers=HEADERS)
 
     assert (refused.status_code, refused.json()["error"]["data"]["details"]) == (413, {"limit": 1_024})
+
+
+async def test_the_log_names_each_request_as_its_client_does(caplog: pytest.LogCaptureFixture) -> None:
+    """A call in its line, and what is refused at the door or by the SDK in one of its own, without path or token."""
+    caplog.set_level(logging.INFO, logger=calls.log.name)
+    caplog.set_level(logging.INFO, logger=requests.log.name)
+    storage = ReferenceStorage()
+    secret, kept = new_token("operator", frozenset(), ("write",), None)
+    await storage.add_token(kept)
+    good, bad = ({"authorization": f"Bearer {token}"} for token in (secret, "muniment_" + "s" * 43))
+    async with (
+        Engine(storage, None, background=False, watch=calls.watch) as engine,
+        serving(engine, Callers(LOCAL, Verifier(AuthSettings(), storage))) as client,
+    ):
+        replies = [
+            await client.post("/mcp", json=CALL, headers={**HEADERS, **good, "x-request-id": "r-call"}),
+            await client.post("/mcp", json=CALL, headers={**HEADERS, **bad, "x-request-id": "r-401"}),
+            await client.post("/secret", headers={"x-request-id": "r-404"}),
+            await client.get("/mcp", headers={"x-request-id": "r-405"}),
+            await client.post("/mcp", json=CALL, headers={**good, "accept": "text/html", "x-request-id": "r-sdk"}),
+            await client.post("/livez", headers={"x-request-id": "r-health"}),
+            await client.post("/mcp", json=CALL, headers={**HEADERS, **good}),
+        ]
+    told = [reply.headers["x-request-id"] for reply in replies]
+    lines = {vars(line)["request_id"]: vars(line) for line in caplog.records if "request_id" in vars(line)}
+
+    assert told[:-1] == ["r-call", "r-401", "r-404", "r-405", "r-sdk", "r-health"]
+    assert list(lines) == told
+    assert lines["r-call"]["operation"] == lines[told[-1]]["operation"] == "project.list"
+    assert (lines["r-401"]["code"], lines["r-401"]["status"]) == ("unauthenticated", 401)
+    assert lines["r-401"]["reason"].startswith("There is no such API token")
+    assert [lines[name]["status"] for name in told[1:-1]] == [reply.status_code for reply in replies[1:-1]]
+    assert not any(found in caplog.text for found in ("secret", "s" * 43, secret))
+
+
+async def test_a_request_for_a_web_socket_is_just_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody may send one, so that nothing is logged of it."""
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket"}
+    async with (
+        Engine(ReferenceStorage(), None, background=False) as engine,
+        serving(engine, Callers(LOCAL, anybody=True)) as client,
+    ):
+        reply = await client.get("/livez", headers=upgrade)
+
+    assert reply.status_code == 200
+    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]

@@ -7,20 +7,16 @@ holds no colon: so no two issuers ever have a user or a group in common. See ``d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from muniment import limits
 from muniment.authentication.settings import IssuerSettings
-from muniment.errors import AccessDenied, Unauthenticated
+from muniment.errors import INSUFFICIENT_SCOPE, INVALID_TOKEN, AccessDenied, Unauthenticated
 from muniment.models import Agent, Name, Principal
 
 Claims = Mapping[str, Any]
-
-INVALID_TOKEN: Final = "invalid_token"
-INSUFFICIENT_SCOPE: Final = "insufficient_scope"
-"""What RFC 6750 (section 3.1) calls the two ways in which credentials can be wrong."""
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _MISSING = object()
@@ -51,6 +47,7 @@ def principal(name: str, issuer: IssuerSettings, claims: Claims) -> Principal:
         agent=agent,
         platform=platform,
         read_only=not may_write,
+        write_scope=None if may_write else issuer.write_scope,
     )
 
 

@@ -34,5 +34,6 @@ async def findings(settings: AuthSettings | None) -> Sequence[Finding]:
             found.append(Finding(subject, False, f"the keys of {one.issuer} cannot be had ({error.code})", remedy))
         else:
             signed = ", ".join(one.algorithms)
-            found.append(Finding(subject, True, f"{one.issuer}, {count} keys, signing by {signed}"))
+            held = "1 key" if count == 1 else f"{count} keys"
+            found.append(Finding(subject, True, f"{one.issuer}, {held}, signing by {signed}"))
     return found

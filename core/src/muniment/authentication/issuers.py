@@ -13,7 +13,7 @@ from muniment.authentication import claims
 from muniment.authentication.claims import invalid
 from muniment.authentication.keys import IssuerKeys
 from muniment.authentication.settings import IssuerSettings
-from muniment.errors import Unauthenticated
+from muniment.errors import MunimentError, Unauthenticated
 from muniment.models import Principal
 
 REQUIRED: Final = ["exp", "iss", "aud"]
@@ -54,6 +54,17 @@ class Issuers:
         if not isinstance(issuer_url, str) or issuer_url not in self._by_url:
             raise invalid("The token is of no issuer that is accepted here.")
         name, issuer, keys = self._by_url[issuer_url]
+        try:
+            return await self._proved(token, header, name, issuer, keys)
+        except MunimentError as refusal:
+            # For the log: its holder is not told what this server calls the issuer.
+            refusal.add_note(f"Issuer: {name}.")
+            raise
+
+    async def _proved(
+        self, token: str, header: Mapping[str, Any], name: str, issuer: IssuerSettings, keys: IssuerKeys
+    ) -> Principal:
+        """Who a token of this issuer proves."""
         algorithm = header.get("alg")
         if algorithm not in issuer.algorithms:
             raise _refusal(jwt.InvalidAlgorithmError())

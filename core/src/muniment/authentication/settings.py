@@ -34,10 +34,13 @@ def _parsed(value: str) -> SplitResult:
 
 
 def _url(value: str) -> str:
-    """What is at this URL nobody on the way can change: it is of https, or of http within this machine."""
+    """What is sent to this URL, and what it answers, nobody on the way reads or changes: it is of https, or of http
+    within this machine."""
     parts = _parsed(value)
     if parts.scheme == "http" and not _is_local(parts.hostname or ""):
-        raise ValueError("must begin with https://, since whoever is on the way of http:// could give any answer")
+        raise ValueError(
+            "must begin with https://, since whoever is on the way of http:// could read and change what is sent"
+        )
     return value
 
 
@@ -49,7 +52,7 @@ def _is_local(host: str) -> bool:
 
 
 def _base(value: str) -> str:
-    parts = _parsed(value)
+    parts = _parsed(_url(value))
     if parts.path.strip("/") or parts.query:
         raise ValueError("must be a URL without a path, such as https://memory.example.com")
     return value.rstrip("/")
@@ -89,7 +92,9 @@ class IssuerSettings(BaseModel):
         default=None, description="the claim that says which agent instance calls, as NAME/INSTANCE"
     )
     scope_claim: ClaimPath = Field(default=("scope",), description="the claim that holds a token's scopes")
-    read_scope: ScopeToken | None = Field(default=None, description="the scope without which nothing may be read")
+    read_scope: ScopeToken | None = Field(
+        default=None, description="the scope by which one may read; write_scope includes it"
+    )
     write_scope: ScopeToken | None = Field(default=None, description="the scope without which nothing may be changed")
     platform_scope: ScopeToken | None = Field(
         default=None, description="the scope by which the caller is the platform that agents run on"
@@ -138,6 +143,10 @@ class AuthSettings(BaseModel):
         if not self.tokens and not self.issuers:
             raise ValueError("no API tokens and no issuer let nobody in; set tokens = true, or name an issuer")
         return self
+
+    def refusing(self, resource: str) -> list[str]:
+        """The issuers none of whose audiences is the resource that clients are told to ask them for."""
+        return [name for name, one in sorted(self.issuers.items()) if resource not in one.audience]
 
     def shown(self) -> Mapping[str, str]:
         """Every value that is set, by its key below ``auth``, as a report may show it. None of them is a secret."""

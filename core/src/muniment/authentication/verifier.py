@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from muniment.authentication import tokens
-from muniment.authentication.claims import INSUFFICIENT_SCOPE, INVALID_TOKEN, invalid
+from muniment.authentication.claims import invalid
 from muniment.authentication.settings import AuthSettings
-from muniment.errors import AccessDenied, ConfigurationError, MunimentError, Unauthenticated
+from muniment.errors import (
+    INSUFFICIENT_SCOPE,
+    INVALID_TOKEN,
+    AccessDenied,
+    ConfigurationError,
+    MunimentError,
+    Unauthenticated,
+)
 from muniment.models import Principal
 from muniment.ports import Storage, metadata_url
 
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from muniment.authentication.issuers import Issuers
 
 CREDENTIALS_MAX: Final = 16_384
-"""Characters of a header that are looked at."""
+"""Characters that a header may have."""
 
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/-]+=*) *")
 """RFC 6750, section 2.1."""
@@ -37,7 +44,12 @@ class Verifier:
         """Who the header proves."""
         if authorization is None:
             raise Unauthenticated("Nobody is let in without credentials; send a bearer token.")
-        match = _BEARER.fullmatch(authorization) if len(authorization) <= CREDENTIALS_MAX else None
+        if len(authorization) > CREDENTIALS_MAX:
+            raise invalid(
+                f"The Authorization header has more than {CREDENTIALS_MAX:,} characters; have its issuer put less into "
+                "the token, such as fewer groups."
+            )
+        match = _BEARER.fullmatch(authorization)
         if match is None:
             raise invalid("The Authorization header is not of the form: Bearer TOKEN.")
         if tokens.is_secret(match[1]):
@@ -58,8 +70,8 @@ class Verifier:
         parameters = {"realm": "muniment"}
         if error in (INVALID_TOKEN, INSUFFICIENT_SCOPE):
             parameters |= {"error": str(error), "error_description": _UNQUOTABLE.sub(" ", refusal.message)}
-        if scopes := self._scopes():
-            parameters["scope"] = " ".join(scopes)
+        if scope := refusal.details.get("scope") or " ".join(self._scopes()):
+            parameters["scope"] = str(scope)
         if self._settings.issuers:
             parameters["resource_metadata"] = metadata_url(resource)
         return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items())

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-FIELDS = ("operation", "outcome", "milliseconds", "surface", "request_id")
+FIELDS = ("operation", "outcome", "milliseconds", "surface", "method", "status", "code", "reason", "request_id")
 """What an entry may say besides its message, where whoever logs it gives it as ``extra``."""
 
 
@@ -34,20 +34,23 @@ class _Json(_Formatter):
     """One JSON object a line, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from muniment.config import redact
-
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redact(record.getMessage()),
+            "message": record.getMessage(),
         }
         entry |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
         if record.exc_info and record.exc_info[0] is not None:
-            entry["exception"] = redact(
-                self.formatException(record.exc_info) if debugging() else record.exc_info[0].__name__
-            )
-        return json.dumps(entry, default=str)
+            entry["exception"] = self.formatException(record.exc_info) if debugging() else record.exc_info[0].__name__
+        return json.dumps({name: _shown(value) for name, value in entry.items()})
+
+
+def _shown(value: object) -> object:
+    """A field's value as it may be written: a number as it is, all else as text without secrets."""
+    from muniment.config import redact
+
+    return value if isinstance(value, int | float | None) else redact(str(value))
 
 
 def _text() -> _Text:

@@ -14,6 +14,7 @@ from muniment.cli import options
 from muniment.errors import ConfigurationError, PluginError
 
 if TYPE_CHECKING:
+    from muniment.authentication.settings import AuthSettings
     from muniment.authentication.verifier import Verifier
     from muniment.cli.ending import Ending
     from muniment.config import Settings
@@ -54,6 +55,7 @@ def command(transports: tuple[str, ...], http: str | None, **flags: Any) -> int:
     """
     import asyncio
     import contextlib
+    import os
     import signal
 
     from muniment import standard_streams
@@ -61,6 +63,9 @@ def command(transports: tuple[str, ...], http: str | None, **flags: Any) -> int:
     from muniment.cli.ending import Ending
 
     ending = Ending()
+    # A search multiplies a matrix with one vector. More threads make that no faster: they wait for memory and for each
+    # other, and take the cores from everything else. NumPy's library looks at this as it is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A transport that needs the streams refuses closed ones itself.
     with contextlib.suppress(ConfigurationError):
         standard_streams.claim()
@@ -97,6 +102,8 @@ async def serve(settings: Settings, transports: Sequence[str], ending: Ending) -
     given = [as_of(plugins.find("transport", scheme).contract, who, scheme) for scheme in schemes]
     if who.anybody and network:
         log.warning("nobody is asked for credentials: whatever reaches the address acts as %s", settings.user)
+    if settings.auth is not None:
+        warn_of_audiences(settings.auth, seats)
     if not await ending.completes(engine.open()):
         return
     try:
@@ -121,6 +128,23 @@ async def served(engine: Engine, seats: Sequence[tuple[Transport, Any]]) -> None
     if at_addresses:
         works.append(sites.serve([seat for seat, _ in at_addresses], engine, at_addresses[0][1]))
     await sites.together(*works)
+
+
+def warn_of_audiences(auth: AuthSettings, seats: Sequence[Transport]) -> None:
+    """Say which transport's metadata sends clients to an issuer for tokens that are then refused."""
+    from muniment.serving.site import Site
+
+    for seat in seats:
+        if isinstance(seat, Site):
+            resource = (auth.url or seat.address.url) + "".join(seat.paths[:1])
+            for name in auth.refusing(resource):
+                log.warning(
+                    "clients of %s ask for a token for %s, which audience in [auth.issuers.%s] does not accept; add it "
+                    "there, unless the issuer calls it by another name",
+                    seat.title,
+                    resource,
+                    name,
+                )
 
 
 def as_of(contract: str, who: Callers, scheme: str) -> Callers | CallContext:

@@ -25,15 +25,11 @@ from muniment.engine.readiness import Looks, Readiness
 from muniment.engine.reads import Reads
 from muniment.engine.terms import StoredTerms
 from muniment.engine.watching import UNKNOWN, Part, Watch, unwatched, watched
-from muniment.errors import AccessDenied
-from muniment.models import CallContext, Principal
-from muniment.operations import Operation
+from muniment.models import CallContext
 from muniment.ports import Backlog, BacklogStorage, Embedder, Storage
 
 EMBED_TIMEOUT = 10.0
 """Seconds that a write waits for its vectors before it is stored as pending."""
-
-_CALLERS = {"agent": "an agent's own principal", "platform": "the platform's principal"}
 
 Handler = Callable[[CallContext, Any], Awaitable[BaseModel]]
 
@@ -152,7 +148,7 @@ class Engine:
         with self._watch(Part.OPERATION, name if name in self._handlers else UNKNOWN, context):
             operation = operations.find(name)
             if not operation.serves(context.principal):
-                raise AccessDenied(_not_served(operation, context.principal))
+                raise operation.not_served(context.principal)
             sent = operation.parse(payload)
             return await self._handlers[name](context, sent)
 
@@ -174,9 +170,3 @@ class Engine:
 
 def _counting(storage: object) -> BacklogStorage | None:
     return storage if isinstance(storage, BacklogStorage) else None
-
-
-def _not_served(operation: Operation, caller: Principal) -> str:
-    if caller.read_only and not operation.read_only:
-        return f"{operation.name} changes something, and these credentials may only read; use ones that may write."
-    return f"{operation.name} is for {_CALLERS[operation.audience]}; this caller is not one."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from muniment.errors import INSUFFICIENT_SCOPE, AccessDenied
 from muniment.inputs import Input, refusal
 from muniment.models import Principal
+
+_CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platform's principal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,26 @@ class Operation:
 
     def serves(self, principal: Principal) -> bool:
         """Whether this principal may call it at all."""
-        if principal.read_only and not self.read_only:
-            return False
+        return self._is_for(principal) and not self._is_beyond(principal)
+
+    def not_served(self, principal: Principal) -> AccessDenied:
+        """The refusal of a principal that it does not serve.
+
+        Its ``details`` say ``insufficient_scope`` where other credentials of the same caller would do, and by which
+        scope, where there is one.
+        """
+        if not self._is_beyond(principal):
+            return AccessDenied(f"{self.name} is for {_CALLERS[self.audience]}; this caller is not one.")
+        message = f"{self.name} changes something, and these credentials may only read; use ones that may write."
+        if not self._is_for(principal):
+            return AccessDenied(message)
+        scope = {} if principal.write_scope is None else {"scope": principal.write_scope}
+        return AccessDenied(message, error=INSUFFICIENT_SCOPE, **scope)
+
+    def _is_beyond(self, principal: Principal) -> bool:
+        return principal.read_only and not self.read_only
+
+    def _is_for(self, principal: Principal) -> bool:
         match self.audience:
             case "agent":
                 return principal.agent is not None

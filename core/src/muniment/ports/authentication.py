@@ -23,7 +23,7 @@ class Authenticator(Protocol):
     """Proves who sends a request. Calls overlap, from one event loop."""
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """Who the ``Authorization`` header proves; None where there is none, or more than one.
+        """Who the ``Authorization`` header proves; None where there is none. Of several a transport passes on none.
 
         Raises Unauthenticated where it proves nobody, and IssuerUnavailable or StorageUnavailable where it cannot be
         checked now, which says nothing about the credentials.

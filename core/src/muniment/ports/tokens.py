@@ -65,6 +65,6 @@ class TokenStorage(Protocol):
     async def touch_token(self, token_id: str) -> None:
         """Note that the token is being used. ``last_used_at`` never goes back, and nothing else of it changes.
 
-        Does nothing where there is no such token.
+        Does nothing where there is no such token. What else is asked of the storage does not wait for it.
         """
         ...

@@ -8,9 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 
-from muniment.errors import AccessDenied, MunimentError, RateLimited, RequestTimedOut, ShuttingDown
+from muniment.errors import (
+    INVALID_TOKEN,
+    AccessDenied,
+    MunimentError,
+    RateLimited,
+    RequestTimedOut,
+    ShuttingDown,
+    Unauthenticated,
+)
 from muniment.limits import BODY_MAX
-from muniment.serving import bodies
+from muniment.serving import bodies, requests
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Message, Receive, Scope, Send
 from muniment.serving.incidents import shown
@@ -67,7 +75,10 @@ class Doorway(ABC):
         return body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or let it through."""
+        """Answer one request, or let it through; what it is called goes back with the answer."""
+        await requests.answered(self._answer, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send, self._waiting)
         try:
             await self._admit(scope, receive, answer)
@@ -75,9 +86,10 @@ class Doorway(ABC):
             return
         except asyncio.CancelledError:
             # Only the end of the server cancels a request: it took longer than what is begun is waited for.
-            await self._give_up(answer, ShuttingDown())
+            await self._give_up(answer, ShuttingDown(), scope)
         except Exception as error:
-            await self._give_up(answer, shown(error, f"{scope['method']} {scope['path']}"))
+            refusal = shown(error, f"{scope['method']} {scope['path']}, request {requests.noted(scope).id}")
+            await self._give_up(answer, refusal, scope)
         finally:
             self._waiting.discard(answer)
 
@@ -98,23 +110,28 @@ class Doorway(ABC):
 
     def _check_names(self, scope: Scope) -> None:
         if not self._names.serves(header(scope, b"host")):
-            raise TurnedAway(AccessDenied("This server is not called by that Host; use its address."), status=421)
-        if not self._names.admits(header(scope, b"origin")):
+            refusal = AccessDenied(
+                "This server is not called by that Host; use its address, or set url in [auth] to the one that clients "
+                "use."
+            )
+            raise TurnedAway(refusal, status=421)
+        if not all(self._names.admits(origin) for origin in values(scope, b"origin")):
             raise TurnedAway(AccessDenied("Pages of that Origin may not call this server."))
 
     async def _turn_away(self, away: TurnedAway, scope: Scope, receive: Receive, answer: _Answer) -> None:
         sends = header(scope, b"content-length") not in (None, "0") or header(scope, b"transfer-encoding") is not None
-        await self._refuse(answer, away, more_body=sends)
+        await self._refuse(answer, away, scope, more_body=sends)
         if sends:
             await _linger(receive)
             await answer.send({"type": "http.response.body", "body": b""})
 
-    async def _give_up(self, answer: _Answer, refusal: MunimentError) -> None:
+    async def _give_up(self, answer: _Answer, refusal: MunimentError, scope: Scope) -> None:
         """Refuse what was let through, unless its answer has begun."""
         if not answer.started:
-            await self._refuse(answer, TurnedAway(refusal), more_body=False)
+            await self._refuse(answer, TurnedAway(refusal), scope, more_body=False)
 
-    async def _refuse(self, answer: _Answer, away: TurnedAway, *, more_body: bool) -> None:
+    async def _refuse(self, answer: _Answer, away: TurnedAway, scope: Scope, *, more_body: bool) -> None:
+        requests.noted(scope).refusal = away.refusal
         kind, body = self.rendered(away.refusal, away.status)
         fields = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *away.headers]
         if isinstance(away.refusal, RateLimited):
@@ -142,15 +159,22 @@ class _Answer:
         await self._send(message)
 
 
+def values(scope: Scope, name: bytes) -> list[str]:
+    """The values of a header, by its name in lower case."""
+    return [value.decode("latin-1") for found, value in scope["headers"] if found == name]
+
+
 def header(scope: Scope, name: bytes) -> str | None:
-    """The value of a header, by its name in lower case; the first where there are several."""
-    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+    """The value of a header; the first where there are several."""
+    return next(iter(values(scope, name)), None)
 
 
 def credentials(scope: Scope) -> str | None:
-    """The ``Authorization`` header; None also where there are several, of which none counts."""
-    sent = [value.decode("latin-1") for found, value in scope["headers"] if found == b"authorization"]
-    return sent[0] if len(sent) == 1 else None
+    """The ``Authorization`` header, if there is one. Raises Unauthenticated for several, of which none counts."""
+    sent = values(scope, b"authorization")
+    if len(sent) > 1:
+        raise Unauthenticated(f"There are {len(sent)} Authorization headers; send one.", error=INVALID_TOKEN)
+    return sent[0] if sent else None
 
 
 async def _whole(scope: Scope, receive: Receive, limit: int) -> bytes:

@@ -10,9 +10,11 @@ from collections.abc import Generator
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from muniment.serving.asgi import App
+from muniment.serving.messages import in_plain_form
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +28,10 @@ LEAVE_SECONDS = 0.5
 IDLE_SECONDS = 10
 """How long a connection may be without a request, or with a part of its head."""
 
-CONNECTIONS_MAX = 512
-"""Connections at once; a request on any more is answered by 503."""
+CONNECTIONS_MAX = 768
+"""Connections at once. For one more, that which has been without a request for longest is closed; where all have one,
+the new one's is answered by 503. Requests that wait and streams have limits of their own, which together are lower for
+two protocols at one address, so that a probe is answered when these are reached."""
 
 
 async def serve_app(listener: socket.socket, app: App, ending: asyncio.Event) -> None:
@@ -56,7 +60,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(
-            app,
+            in_plain_form(app),
             interface="asgi3",
             http=_Protocol,
             ws="none",
@@ -65,7 +69,6 @@ class _Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=FINISH_SECONDS,
         )
@@ -95,19 +98,50 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection that is closed where no request comes, also the first one, or its head does not end."""
+    """A connection that is closed where no request comes, also the first one, or its head does not end; sooner where
+    its place is needed."""
+
+    idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
+        """Take a place, and begin to wait."""
         super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._make_room()
         self._await_head()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait again."""
+        self.idle_since = self.loop.time()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Go on waiting where that was not the end of a head."""
         super().data_received(data)
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is None or cycle.response_complete:
+        if self.is_idle:
             self._await_head()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def _make_room(self) -> None:
+        """Close the connection that has been idle for longest; else requests on this one are refused."""
+        others = cast("set[_Protocol]", self.connections) - {self}
+        there = [one for one in others if not one.transport.is_closing()]
+        if len(there) < CONNECTIONS_MAX:
+            return
+        idle = min((one for one in there if one.is_idle), key=lambda one: one.idle_since, default=None)
+        if idle is not None:
+            idle.timeout_keep_alive_handler()
+        else:
+            self.app = service_unavailable
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anybody can ask for another protocol, and is answered in this one."""
 
     def _await_head(self) -> None:
         if self.timeout_keep_alive_task is None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from muniment import __version__
 from muniment.errors import AccessDenied, CapabilityNotSupported, InvalidInput, MunimentError
 from muniment.ports import Callers
-from muniment.serving import incidents
+from muniment.serving import incidents, requests
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Receive, Scope, Send
-from muniment.serving.doorway import credentials, header
+from muniment.serving.doorway import credentials, header, values
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
@@ -62,6 +62,9 @@ class Monitored:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for one of the paths; leave all others to the application."""
+        await requests.answered(self._answer, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._paths.get(scope["path"])
         if answer is None:
             await self._app(scope, receive, send)
@@ -74,6 +77,7 @@ class Monitored:
             status, kind, body = await answer(scope)
         except Exception as error:
             refusal = incidents.shown(error, f"{scope['method']} {scope['path']}")
+            requests.noted(scope).refusal = refusal
             status = 405 if "allow" in headers else refusal.http_status
             kind, body = self._rendered(refusal, status)
             authenticator = self._callers.authenticator
@@ -102,10 +106,10 @@ class Monitored:
         return 200, TEXT, text
 
     async def _may_see(self, scope: Scope) -> bool:
-        if self._callers.authenticator is not None and credentials(scope) is None:
-            # A probe is nobody who was refused.
-            return False
         try:
+            if self._callers.authenticator is not None and credentials(scope) is None:
+                # A probe is nobody who was refused.
+                return False
             await self._check(scope)
         except MunimentError:
             return False
@@ -116,7 +120,9 @@ class Monitored:
         principal = (await self._callers.proved(credentials(scope))).principal
         if self._callers.authenticator is None:
             # Whoever reaches the address is let in; a foreign page, which a browser brought here, is not.
-            if not self._names.serves(header(scope, b"host")) or not self._names.admits(header(scope, b"origin")):
+            if not self._names.serves(header(scope, b"host")) or not all(
+                self._names.admits(origin) for origin in values(scope, b"origin")
+            ):
                 raise AccessDenied("Pages of another site may not see this.")
         elif not principal.platform:
             raise AccessDenied("This is for the platform's principal; use credentials that are its.")

@@ -1,4 +1,5 @@
-"""The connections to one file, and the threads that use them: one writes, a few read, none is the event loop's.
+"""The connections to one file, and the threads that use them: one writes, a few read, none is the event loop's. One
+more writes what nobody waits for.
 
 A write has SQLite's write lock from its first statement on and is all or nothing; a read sees one snapshot, and neither
 waits for the other. What SQLite reports leaves here as a refusal. A call that was cancelled is over when CancelledError
@@ -25,8 +26,8 @@ from muniment_storage_sqlite.schema import bring_up_to_date, roll_back, version_
 T = TypeVar("T")
 Connection = sqlite3.Connection
 Work = Callable[[Connection], T]
-Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor]
-"""That of the writer, and those of the readers."""
+Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor, ThreadPoolExecutor]
+"""That of the writer, those of the readers, and that of what is written beside."""
 
 READERS: Final = 4
 """How many reads run at once; further ones wait."""
@@ -67,6 +68,7 @@ class Database:
             threads = (
                 ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-writer"),
                 ThreadPoolExecutor(READERS, thread_name_prefix="muniment-sqlite-reader"),
+                ThreadPoolExecutor(1, thread_name_prefix="muniment-sqlite-beside"),
             )
             try:
                 await _run(threads[0], self._start)
@@ -81,11 +83,15 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """What ``work`` reads in one snapshot. Raises StorageUnavailable, and what ``work`` raises."""
-        return await _run(self._open_threads()[1], lambda: self._reading(work))
+        return await _run(self._open_threads()[1], lambda: self._pooled("BEGIN", work))
 
     async def write(self, work: Work[T]) -> T:
         """What ``work`` returns, its changes committed; none of them where it raises. Raises as ``read``."""
         return await _run(self._open_threads()[0], lambda: self._writing(work))
+
+    async def write_beside(self, work: Work[T]) -> T:
+        """As ``write``, but on a thread of its own: while it waits for another process, no write waits for it."""
+        return await _run(self._open_threads()[2], lambda: self._pooled("BEGIN IMMEDIATE", work))
 
     async def close(self) -> None:
         """End what runs, then the threads and the connections."""
@@ -169,18 +175,18 @@ class Database:
                     raise
                 time.sleep(_RETRY)
 
-    def _reading(self, work: Work[T]) -> T:
+    def _pooled(self, begin: str, work: Work[T]) -> T:
         try:
-            connection = self._reader()
+            connection = self._idle_one()
             try:
-                return _transaction(connection, "BEGIN", work)
+                return _transaction(connection, begin, work)
             finally:
                 if _is_sound(connection):
                     self._idle.append(connection)
         except sqlite3.Error as error:
             raise refusal(error, self.path, wait=self._wait) from error
 
-    def _reader(self) -> Connection:
+    def _idle_one(self) -> Connection:
         try:
             return self._idle.pop()
         except IndexError:

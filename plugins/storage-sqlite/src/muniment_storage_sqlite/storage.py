@@ -194,7 +194,7 @@ class SqliteStorage:
         return await self._database.write(lambda on: tokens.revoke(on, token_id))
 
     async def touch_token(self, token_id: str) -> None:
-        await self._database.write(lambda on: tokens.touch(on, token_id))
+        await self._database.write_beside(lambda on: tokens.touch(on, token_id))
 
     # ------------------------------------------------------------ what waits
 

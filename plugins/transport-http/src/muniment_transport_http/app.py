@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -16,14 +17,16 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from muniment.errors import AccessDenied, InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.operations import OPERATIONS
+from muniment.serving.requests import noted
 from muniment_transport_http import openapi, problems, stream
 from muniment_transport_http.entrance import metadata_path
+from muniment_transport_http.open_streams import Held, OpenStreams
 from muniment_transport_http.problems import RefusedByStatus
-from muniment_transport_http.reading import read
+from muniment_transport_http.reading import Sent, last_event, named, read
 from muniment_transport_http.replies import reply
 from muniment_transport_http.routes import STREAM_PATH, Route, by_path
 from muniment_transport_http.served import CALLER, Served
@@ -81,11 +84,23 @@ class _Resource:
         scope = request.scope
         body = await request.body()
         sent = read(route, request.path_params, scope["query_string"], scope["headers"], body)
+        noted(scope).called = True
         try:
             record = await self._served.engine.call(route.operation.name, sent.payload, scope[CALLER])
         except VersionConflict as conflict:
-            raise RefusedByStatus(conflict, 412 if sent.conditional else conflict.http_status) from None
+            raise _unmet(conflict, sent) from None
+        except InvalidInput as refusal:
+            raise named(route, refusal) from None
         return reply(route, record, scope)
+
+
+def _unmet(conflict: VersionConflict, sent: Sent) -> RefusedByStatus:
+    """A conflict of versions as what it is of: the precondition or the input."""
+    if not sent.conditional:
+        return RefusedByStatus(conflict, conflict.http_status)
+    if sent.unmatched:
+        conflict = VersionConflict(conflict.current_version, f"{sent.unmatched} {conflict.message}")
+    return RefusedByStatus(conflict, 412)
 
 
 class _Stream:
@@ -94,17 +109,27 @@ class _Stream:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._places = stream.Places(served.engine.arrivals)
+        self._open = OpenStreams()
 
     async def answer(self, request: Request) -> Response:
         """A stream, or the refusal of one."""
-        principal = request.scope[CALLER].principal
+        try:
+            return self._opened(request)
+        except Exception as error:
+            return self._served.refused(error, "the stream", request.scope)
+
+    def _opened(self, request: Request) -> Response:
+        scope = request.scope
+        principal = scope[CALLER].principal
         if principal.agent is None or not OPERATIONS["event.claim"].serves(principal):
-            refusal = AccessDenied(
-                "The stream is for an agent's own principal, which may claim; this caller is not one."
-            )
-            return self._served.refused(refusal, "the stream", request.scope)
-        lines = self._places.stream(principal.agent, request.headers.get("last-event-id"), self._served.ending)
-        return StreamingResponse(lines, media_type=stream.MEDIA_TYPE)
+            raise AccessDenied("The stream is for an agent's own principal, which may claim; this caller is not one.")
+        last_id = last_event(scope["query_string"], scope["headers"])
+        if request.method == "HEAD":
+            return Response(media_type=stream.MEDIA_TYPE)
+        give_back = self._open.admit(principal)
+        may_go_on = partial(self._served.proves, scope, principal)
+        lines = self._places.stream(principal.agent, last_id, self._served.ending, may_go_on)
+        return Held(lines, give_back, stream.MEDIA_TYPE)
 
 
 class _Document:
@@ -141,6 +166,7 @@ def _of_the_framework(request: Request, error: Exception) -> Response:
         refusal = InvalidInput("method", f"there is no {request.method} here; send one of {allowed}")
     else:
         refusal = NotFound("There is nothing at this path; the OpenAPI document names all that there is.")
+    noted(request.scope).refusal = refusal
     return problems.response(refusal, error.status_code, headers)
 
 

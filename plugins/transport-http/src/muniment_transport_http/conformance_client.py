@@ -138,7 +138,13 @@ class HttpClient:
         headers = request.headers if content is None else {**request.headers, **_JSON}
         url = self._url + request.target
         response = await self._http.request(request.route.method, url, content=content, headers=headers)
-        return replied(response.status_code, response.text)
+        try:
+            return replied(response.status_code, response.text)
+        except Refused as refused:
+            # The path has names of its own for the parts of a field.
+            named = refused.details.get("field")
+            details = {**refused.details, "field": request.route.segments.get(str(named), named)}
+            raise Refused(refused.code, refused.message, details if named else refused.details) from None
 
 
 def replied(status: int, body: str) -> Reply:

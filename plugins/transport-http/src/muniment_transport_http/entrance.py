@@ -5,21 +5,16 @@ A path goes on as it was sent, percent-encoded, so that a name may hold a slash.
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote, urlsplit
-from uuid import uuid4
 
 from muniment.errors import MunimentError
 from muniment.ports import metadata_url
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Message, Receive, Scope, Send
-from muniment.serving.doorway import Doorway, TurnedAway, header
+from muniment.serving.doorway import Doorway, TurnedAway
 from muniment_transport_http import problems
-from muniment_transport_http.served import CALLER, REQUEST_ID, Served
+from muniment_transport_http.served import CALLER, Served
 
-HEADER = b"x-request-id"
-
-_WELL_FORMED = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _EVERY = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
 """Headers of every response that has none of its own: a cache asks again whether the caller still may."""
 
@@ -52,21 +47,17 @@ class Entrance(Doorway):
             raise TurnedAway(refusal, headers=fields) from None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; the id that it is logged under goes back with it."""
-        sent = header(scope, HEADER)
-        request_id = sent if sent and _WELL_FORMED.fullmatch(sent) else uuid4().hex
+        """Answer one request."""
         raw: bytes = scope.get("raw_path") or b""
         path = raw.decode("ascii", "replace") if raw else quote(scope["path"])
-        answering = _Answering(send, request_id)
-        await super().__call__({**scope, "path": path, REQUEST_ID: request_id}, receive, answering.send)
+        await super().__call__({**scope, "path": path}, receive, _Answering(send).send)
 
 
 class _Answering:
     """The way back, on which every response gets the headers that all have."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._request_id = request_id
 
     async def send(self, message: Message) -> None:
         """Pass a message on."""
@@ -74,7 +65,6 @@ class _Answering:
             headers = list(message.get("headers", ()))
             present = {name.lower() for name, _ in headers}
             headers += [pair for pair in _EVERY if pair[0] not in present]
-            headers.append((HEADER, self._request_id.encode()))
             message = {**message, "headers": headers}
         await self._send(message)
 

@@ -184,7 +184,8 @@ def _stream(authenticated: bool) -> Document:
         "operationId": "event.stream",
         "summary": "Wait for events",
         "description": "Server-sent events that say when to claim: `claimable` after something arrived, and `check` at "
-        "the beginning and now and then. It ends after some minutes; come back with `Last-Event-ID`.",
+        "the beginning and now and then. It ends after some minutes, and at a `check` where the credentials no longer "
+        "prove the same caller; come back with `Last-Event-ID`.",
         "tags": ["agent"],
         "parameters": [*openapi_headers.parameters("X-Request-ID", "Last-Event-ID")],
         "responses": {

@@ -33,7 +33,7 @@ _NAMES: Mapping[int, str] = {
     503: "ServiceUnavailable",
 }
 _DESCRIPTIONS: Mapping[int, str] = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or not UTF-8.",
     401: "No or bad credentials.",
     403: "The caller may not do this.",
     404: "There is no such thing that the caller may read.",

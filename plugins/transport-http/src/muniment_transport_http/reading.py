@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
+from pydantic import ValidationError
+
 from muniment.errors import InvalidInput
+from muniment.inputs import Input, refusal
 from muniment.models import Scope
 from muniment_transport_http.problems import RefusedByStatus
 from muniment_transport_http.routes import Place, Route
@@ -29,6 +33,9 @@ NEVER = 2**31 - 1
 _TAG = re.compile(r'"v(0|[1-9][0-9]{0,9})"')
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,19})")
 _NUMBER = re.compile(rf"{_INTEGER.pattern}\.[0-9]{{1,20}}")
+_QUOTED = re.compile(r'(W/)?"[!#-~\x80-\U0010ffff]*"')
+_STRAY_BYTE = re.compile("[\udc80-\udcff]")
+_NOT_UTF8 = "it is not UTF-8; encode the text as UTF-8"
 _PLACES: Mapping[Place, str] = {
     "path": "it is part of the path; leave it out here",
     "query": "it is a query parameter; send it there",
@@ -38,10 +45,12 @@ _PLACES: Mapping[Place, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a request says. ``conditional`` is whether the version that it is for was said by ``If-Match``."""
+    """What a request says. ``conditional`` is whether the version that it is for was said by ``If-Match``, and
+    ``unmatched`` why no version matches what was, where that is known."""
 
     payload: Payload
     conditional: bool
+    unmatched: str = ""
 
 
 def read(
@@ -52,13 +61,41 @@ def read(
     payload = _members(route, found, body)
     payload.update(_parameters(route, query))
     for segment, field in route.segments.items():
+        _check_utf8(segment, segments[segment])
         name, _, part = field.partition(".")
         if part:
             payload.setdefault(name, {})[part] = segments[segment]
         else:
             payload[name] = segments[segment]
     _add_key(route, found, payload)
-    return Sent(payload, _add_version(route, found, payload))
+    tag = _tag(route, found)
+    if tag is None:
+        return Sent(payload, conditional=False)
+    version = _version(tag, route.lowest_version or 0)
+    if payload.setdefault("version", version) != version:
+        raise InvalidInput("version", "If-Match says another one; send one of them")
+    return Sent(payload, conditional=True, unmatched=_unmatched(tag))
+
+
+def named(route: Route, refused: InvalidInput) -> InvalidInput:
+    """The refusal of a part of the path by the name that the path has for it."""
+    for segment, field in route.segments.items():
+        if field == refused.field != segment:
+            return InvalidInput(segment, refused.message.removeprefix(f"{field}: "))
+    return refused
+
+
+class _Nothing(Input):
+    """The fields that the stream takes."""
+
+
+def last_event(query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The id of the last event that a stream's client saw. Raises InvalidInput, also for what the stream takes not."""
+    try:
+        _Nothing.model_validate(dict(parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)))
+    except ValidationError as error:
+        raise refusal(error) from None
+    return _Headers(headers).one("Last-Event-ID")
 
 
 class _Headers:
@@ -73,6 +110,17 @@ class _Headers:
         """The value, those of several joined as HTTP says."""
         values = self._values.get(name)
         return None if values is None else ", ".join(values)
+
+    def one(self, name: str) -> str | None:
+        """The value of a header that is no list. Raises InvalidInput where there are several."""
+        if len(self._values.get(name.lower(), ())) > 1:
+            raise sent_twice(name)
+        return self.get(name.lower())
+
+
+def sent_twice(field: str) -> InvalidInput:
+    """The refusal of several values where one is taken: which of them counts, two readers may take differently."""
+    return InvalidInput(field, "it is sent more than once; send it once")
 
 
 # ------------------------------------------------------------ body
@@ -92,23 +140,34 @@ def _check_media(route: Route, headers: _Headers) -> None:
     accepted = JSON_TYPES if route.method == "PATCH" else JSON_TYPES[:1]
     media = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if media not in accepted:
-        refusal = InvalidInput("Content-Type", f"the body is not read; send JSON, with Content-Type {accepted[-1]}")
+        other = InvalidInput("Content-Type", f"the body is not read; send JSON, with Content-Type {accepted[-1]}")
         accepts = {"PATCH": "Accept-Patch", "POST": "Accept-Post"}.get(route.method, "Accept")
-        raise RefusedByStatus(refusal, 415, {accepts: ", ".join(accepted)})
+        raise RefusedByStatus(other, 415, {accepts: ", ".join(accepted)})
     if (headers.get("content-encoding") or "identity").lower() != "identity":
-        refusal = InvalidInput("Content-Encoding", "the body is not decoded; send it without one")
-        raise RefusedByStatus(refusal, 415, {"Accept-Encoding": "identity"})
+        other = InvalidInput("Content-Encoding", "the body is not decoded; send it without one")
+        raise RefusedByStatus(other, 415, {"Accept-Encoding": "identity"})
 
 
 def _object(body: bytes) -> Payload:
-    """The members of a JSON object. A byte that UTF-8 does not know is kept for the engine, which names its field."""
+    """The members of a JSON object."""
     try:
-        value: object = json.loads(body.decode("utf-8", "surrogateescape"))
+        value: object = json.loads(body.decode(), object_pairs_hook=_each_once)
+    except UnicodeDecodeError as error:
+        raise RefusedByStatus(InvalidInput("body", f"{_NOT_UTF8} (byte {error.start:,})"), 400) from None
     except (ValueError, RecursionError):
         raise RefusedByStatus(InvalidInput("body", "it is not JSON; send a JSON object"), 400) from None
     if not isinstance(value, dict):
         raise InvalidInput("body", "it is not an object; send a JSON object")
     return cast("Payload", value)
+
+
+def _each_once(members: list[tuple[str, Any]]) -> Payload:
+    """An object, each of whose members is there once (RFC 8259, section 4, leaves open which one counts)."""
+    made = dict(members)
+    if len(made) < len(members):
+        name, _ = Counter(name for name, _ in members).most_common(1)[0]
+        raise InvalidInput("body", f"it has {json.dumps(name[:100])} more than once in one object; send it once")
+    return made
 
 
 def merge_patch(members: Payload) -> Payload:
@@ -136,7 +195,10 @@ def _parameters(route: Route, query: bytes) -> Payload:
     text = query.decode("ascii", "surrogateescape")
     sent: dict[str, list[str]] = {}
     for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
+        _check_utf8("query", name)
         sent.setdefault(name, []).append(value)
+    if "" in sent:
+        raise InvalidInput("input", "the query has a parameter without a name; remove it")
     return {name: _parameter(route, name, values) for name, values in sent.items()}
 
 
@@ -144,11 +206,13 @@ def _parameter(route: Route, name: str, values: list[str]) -> Any:
     _check_place(route, name, "query")
     if name not in route.places:
         return values[0]
+    for value in values:
+        _check_utf8(name, value)
     types = route.types(name)
     if "array" in types:
         return values
     if len(values) > 1:
-        raise InvalidInput(name, "it is sent more than once; send it once")
+        raise sent_twice(name)
     return values[0] if "string" in types else literal(values[0])
 
 
@@ -161,6 +225,12 @@ def literal(text: str) -> Any:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
+def _check_utf8(field: str, text: str) -> None:
+    """Raises InvalidInput for text that was decoded from other bytes, which are surrogates in it."""
+    if _STRAY_BYTE.search(text):
+        raise InvalidInput(field, _NOT_UTF8)
+
+
 def _check_place(route: Route, field: str, seen: Place) -> None:
     place = route.places.get(field, seen)
     if place != seen:
@@ -171,34 +241,45 @@ def _check_place(route: Route, field: str, seen: Place) -> None:
 
 
 def _add_key(route: Route, headers: _Headers, payload: Payload) -> None:
-    key = headers.get("idempotency-key")
+    key = headers.one("Idempotency-Key")
     if key is None:
         return
     if "idempotency_key" not in route.places:
         raise InvalidInput("Idempotency-Key", f"{route.operation.name} takes none; leave it out")
+    _check_utf8("Idempotency-Key", key)
     if payload.setdefault("idempotency_key", key) != key:
         raise InvalidInput("idempotency_key", "the header and the body say different ones; send one of them")
 
 
-def _add_version(route: Route, headers: _Headers, payload: Payload) -> bool:
-    """Whether ``If-Match`` says for which version the request is."""
-    tag = headers.get("if-match")
-    if tag is None or route.operation.read_only:
-        return False
+def _tag(route: Route, headers: _Headers) -> str | None:
+    """The entity tag by which ``If-Match`` says for which version the request is. Raises InvalidInput."""
+    sent = headers.get("if-match")
+    if sent is None or route.operation.read_only:
+        return None
     if route.lowest_version is None:
         raise InvalidInput("If-Match", f"{route.operation.name} takes no version; leave it out")
+    tag = sent.strip()
     if tag == "*":
-        return False
-    version = _version(tag, route.lowest_version)
-    if payload.setdefault("version", version) != version:
-        raise InvalidInput("version", "If-Match says another one; send one of them")
-    return True
+        return None
+    if '",' in tag:
+        raise InvalidInput("If-Match", 'it lists several versions; send the one that you read, such as "v3"')
+    if not _QUOTED.fullmatch(tag):
+        raise InvalidInput("If-Match", 'it is no entity tag; send the one that you read, in its quotes, such as "v1"')
+    return tag
 
 
 def _version(tag: str, lowest: int) -> int:
-    """The version that an entity tag stands for. Raises InvalidInput for several."""
-    if '",' in tag:
-        raise InvalidInput("If-Match", 'it lists several versions; send the one that you read, such as "v3"')
+    """The version that an entity tag stands for."""
     found = _TAG.fullmatch(tag)
     version = int(found[1]) if found else NEVER
     return version if lowest <= version < NEVER else NEVER
+
+
+def _unmatched(tag: str) -> str:
+    """Why no version matches a tag, by its form alone."""
+    if tag.startswith("W/"):
+        return (
+            "If-Match compares strongly, so a weak tag never matches (RFC 9110, section 13.1.1); send it without W/, "
+            "which a proxy that compresses may have put there."
+        )
+    return "" if _TAG.fullmatch(tag) else 'No version has this tag; a version\'s is v and its number, such as "v1".'

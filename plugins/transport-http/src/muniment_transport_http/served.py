@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from muniment.errors import MunimentError, RateLimited
-from muniment.models import CallContext, ProjectPolicy
+from muniment.models import CallContext, Principal, ProjectPolicy
 from muniment.ports import Callers
 from muniment.serving import incidents
 from muniment.serving.asgi import Scope
 from muniment.serving.doorway import credentials, header
+from muniment.serving.requests import noted
 from muniment_transport_http import problems
 from muniment_transport_http.problems import RefusedByStatus
 
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 SURFACE = "http"
 """What the audit trail calls this transport."""
 
-REQUEST_ID = "muniment.request_id"
-"""Where a request's scope says what it is called in the log."""
 CALLER = "muniment.caller"
-"""Where it says who sends it."""
+"""Where a request's scope says who sends it."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,25 @@ class Served:
         told = {
             "surface": SURFACE,
             "project_policy": self.projects,
-            "request_id": scope[REQUEST_ID],
+            "request_id": noted(scope).id,
             "traceparent": header(scope, b"traceparent"),
         }
         return context.model_copy(update=told)
 
+    async def proves(self, scope: Scope, principal: Principal) -> bool:
+        """Whether the credentials of a request still prove the same principal."""
+        try:
+            return (await self.callers.proved(credentials(scope))).principal == principal
+        except Exception as error:
+            self.shown(error, "asking whether a stream may go on", scope)
+            return False
+
     def refused(self, error: Exception, doing: str, scope: Scope) -> Response:
         """The reply to what ``doing`` raised."""
         if isinstance(error, RefusedByStatus):
+            noted(scope).refusal = error.refusal
             return problems.response(error.refusal, error.status, error.headers)
-        refusal = self.shown(error, doing, scope)
+        refusal = noted(scope).refusal = self.shown(error, doing, scope)
         headers = self.challenge(refusal)
         if isinstance(refusal, RateLimited):
             headers["Retry-After"] = str(refusal.retry_after)
@@ -66,7 +74,7 @@ class Served:
 
     def shown(self, error: Exception, doing: str, scope: Scope) -> MunimentError:
         """What a client is told of an error."""
-        return incidents.shown(error, f"{doing}, request {scope[REQUEST_ID]}")
+        return incidents.shown(error, f"{doing}, request {noted(scope).id}")
 
     def challenge(self, refusal: MunimentError) -> dict[str, str]:
         """The header by which a refusal says how to sign in, where it is a question of that."""

@@ -3,13 +3,14 @@
 It carries no event, and claims none: it says when to claim. ``claimable`` is said of what this process saw arrive, and
 ``check`` at the beginning and every ``CHECK_SECONDS``, since a lease may have run out, and another process may have
 enqueued something. The id is the agent's place; whoever comes back with it is told at once only of what arrived since.
+A stream is no way to keep what was revoked: at each ``check`` it ends unless the credentials still prove the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from muniment.engine.arrivals import Arrivals
 from muniment.models import Agent
@@ -17,10 +18,10 @@ from muniment.models import Agent
 MEDIA_TYPE = "text/event-stream"
 
 CHECK_SECONDS = 30.0
-"""How long nothing arrives before the client is told to look all the same."""
+"""How often the client is told to look whatever arrives, and its credentials are looked at again."""
 
 STREAM_SECONDS = 300.0
-"""How long one stream lasts; the client comes back, and its credentials are looked at again."""
+"""How long one stream lasts; the client comes back."""
 
 RETRY_MILLISECONDS = 1_000
 """How long a client waits before it comes back."""
@@ -37,17 +38,24 @@ class Places:
         """The event id of a place."""
         return f"{self._run}-{place}"
 
-    async def stream(self, agent: Agent, last_id: str | None, ending: asyncio.Event) -> AsyncGenerator[bytes]:
-        """The lines of one stream."""
+    async def stream(
+        self, agent: Agent, last_id: str | None, ending: asyncio.Event, may_go_on: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[bytes]:
+        """The lines of one stream, as long as it ``may_go_on``."""
+        clock = asyncio.get_running_loop().time
         place = self.arrivals.place(agent)
         yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
         if last_id != self.id_of(place):
             yield self._said("check", place)
-        ends = asyncio.get_running_loop().time() + STREAM_SECONDS
-        while not ending.is_set() and (left := ends - asyncio.get_running_loop().time()) > 0:
-            arrived = await self._arrives(agent, place, min(left, CHECK_SECONDS), ending)
+        ends, checks = clock() + STREAM_SECONDS, clock() + CHECK_SECONDS
+        while not ending.is_set() and clock() < ends:
+            arrived = await self._arrives(agent, place, min(ends, checks) - clock(), ending)
             if ending.is_set():
                 return
+            if not arrived or clock() >= checks:
+                if not await may_go_on():
+                    return
+                checks = clock() + CHECK_SECONDS
             place = self.arrivals.place(agent)
             yield self._said("claimable" if arrived else "check", place)
 

@@ -18,13 +18,12 @@ from muniment.plugin_options import PluginOptions, parse
 from muniment.ports import Callers, PluginContext, Transport
 from muniment.serving import sites
 from muniment.serving.addresses import EXAMPLE, Address, Names
-from muniment.serving.asgi import App, Receive, Scope, Send
-from muniment.serving.doorway import header
+from muniment.serving.asgi import App
 from muniment.serving.monitoring import Monitored
 from muniment_transport_http import openapi
 from muniment_transport_http.app import build
 from muniment_transport_http.entrance import Entrance
-from muniment_transport_http.routes import ROUTES
+from muniment_transport_http.pages import open_to
 from muniment_transport_http.served import Served
 
 if TYPE_CHECKING:
@@ -71,32 +70,13 @@ def application(served: Served, address: Address, options: Options) -> App:
     pages = frozenset(origin.lower() for origin in options.cors_origins)
     entrance = Entrance(build(served), replace(names, origins=names.origins | pages), served)
     return Monitored(
-        _open_to(pages, entrance) if pages else entrance,
+        open_to(pages, entrance) if pages else entrance,
         served.engine,
         served.callers,
         names=names,
         resource=served.resource,
         rendered=entrance.rendered,
     )
-
-
-def _open_to(pages: frozenset[str], app: App) -> App:
-    """``app`` with what a browser wants to be told before its pages may call and read."""
-    from starlette.middleware.cors import CORSMiddleware
-
-    told = CORSMiddleware(
-        app,
-        allow_origins=sorted(pages),
-        allow_methods=sorted({route.method for route in ROUTES}),
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "X-Request-ID"],
-        expose_headers=["ETag", "Link", "Location", "Retry-After", "WWW-Authenticate", "X-Request-ID"],
-    )
-
-    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        known = (header(scope, b"origin") or "").lower() in pages
-        await (told if known else app)(scope, receive, send)
-
-    return answered
 
 
 def create(context: PluginContext) -> Transport:

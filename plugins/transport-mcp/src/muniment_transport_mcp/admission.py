@@ -7,6 +7,7 @@ Beside that path there is one document, for anybody: where credentials come from
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
@@ -15,16 +16,16 @@ from muniment.errors import InvalidInput, MunimentError, NotFound
 from muniment.limits import BODY_MAX
 from muniment.ports import Callers, metadata_url
 from muniment.serving.addresses import Names
-from muniment.serving.asgi import App, Receive, Scope, Send
+from muniment.serving.asgi import App, Message, Receive, Scope, Send
 from muniment.serving.bodies import too_large
 from muniment.serving.doorway import Doorway, TurnedAway, credentials
 from muniment.serving.incidents import shown
-from muniment_transport_mcp import frames
+from muniment.serving.requests import noted
+from muniment_transport_mcp import frames, scopes
 from muniment_transport_mcp.transport import over_mcp
 
 PATH = "/mcp"
 """Where clients send their requests."""
-
 
 CALLER = "muniment.caller"
 """Where a request's scope says who sends it."""
@@ -64,9 +65,10 @@ class Admission(Doorway):
         if scope["path"] != PATH:
             return
         try:
-            scope[CALLER] = over_mcp(await self._callers.context(credentials(scope)))
+            context = over_mcp(await self._callers.context(credentials(scope)))
+            scope[CALLER] = context.model_copy(update={"request_id": noted(scope).id})
         except Exception as error:
-            refusal = shown(error, "asking who sends a request")
+            refusal = shown(error, f"asking who sends a request, request {noted(scope).id}")
             raise TurnedAway(refusal, headers=self._challenge(refusal)) from None
 
     def prepared(self, body: bytes) -> bytes:
@@ -84,10 +86,35 @@ class Admission(Doorway):
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What the SDK answers, or the document."""
         if scope["path"] == PATH:
-            await self._sdk(scope, receive, send)
+            await self._called(scope, receive, send)
             return
         assert self._callers.authenticator is not None
         body = json.dumps(dict(self._callers.authenticator.metadata(self._resource))).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _send_json(send, 200, body)
+
+    async def _called(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the SDK answers, or the challenge for a larger scope."""
+        whole = await receive()
+        found = scopes.beyond(scope[CALLER].principal, whole.get("body", b""))
+        challenge = [] if found is None else self._challenge(found[0])
+        if found is None or not challenge:
+            await self._sdk(scope, _after(whole, receive), send)
+            return
+        noted(scope).refusal = found[0]
+        await _send_json(send, found[0].http_status, found[1], challenge)
+
+
+async def _send_json(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _after(first: Message, receive: Receive) -> Receive:
+    """What comes, from a message on that was taken."""
+    taken = [first]
+
+    async def coming() -> Message:
+        return taken.pop() if taken else await receive()
+
+    return coming

@@ -30,6 +30,9 @@ PAIRS = (
     ("Tag", "tag"),
 )
 
+STEP = 1
+"""Every how-manieth pair of each kind is tried."""
+
 _Part = Callable[[World, Any, int], Awaitable[None]]
 
 
@@ -49,7 +52,7 @@ async def whole_names(world: World) -> None:
         (_tags, _fitting(limits.TAG_PATTERN)),
         (_agents, _agent_pairs()),
     ]
-    for number in range(max(len(pairs) for _, pairs in kinds)):
+    for number in range(0, max(len(pairs) for _, pairs in kinds), STEP):
         for part, pairs in kinds:
             if number < len(pairs):
                 await part(world, pairs[number], number)

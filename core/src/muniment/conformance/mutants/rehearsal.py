@@ -12,18 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import sys
 from collections.abc import Generator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 from muniment import lexical, passages
 from muniment.conformance import walk
 from muniment.conformance.invariant import Outcome
-from muniment.conformance.invariants import crowd, edits, orders, transports
+from muniment.conformance.invariants import crowd, edits, names, orders, transports
 from muniment.conformance.mutants import MUTANTS
 from muniment.conformance.mutants.core import Core
 from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, target_of
@@ -38,7 +39,8 @@ from muniment.reference import HashEmbedder, ReferenceStorage
 
 BASES: tuple[Plugin, ...] = (ReferenceStorage, ProvidedEmbedder, ReferenceTransport, Core)
 """What mutants are subclasses of."""
-_SIZES: tuple[tuple[ModuleType, str, int], ...] = (
+_Sizes: TypeAlias = tuple[tuple[ModuleType, str, int], ...]
+_SIZES: _Sizes = (
     (crowd, "CROWD", 600),
     (edits, "EDITS", 60),
     (walk, "SEQUENCES", 40),
@@ -46,6 +48,13 @@ _SIZES: tuple[tuple[ModuleType, str, int], ...] = (
     (walk, "SECONDS", 60),
     (transports, "SOON", 2),
 )
+_LESS: _Sizes = (
+    *_SIZES,
+    (edits, "EDITS", 20),
+    (walk, "SEQUENCES", 12),
+    (names, "STEP", 3),
+)
+"""Where a check is to find nothing, which takes longest; that it finds what it is for is run as above."""
 _SAMPLE = 8
 """Random queries of RANK-01: of more, some would meet by chance what has invariants of its own."""
 
@@ -76,7 +85,7 @@ class _Rehearsed(NamedTuple):
 def killed(*, full: bool = False) -> Mapping[str, Ended]:
     """How the invariants that each mutant declares to fail end on it, by the mutant's name."""
     runs = [(mutant.name, invariant) for mutant in MUTANTS for invariant in sorted(mutant.fails)]
-    with _workers(full=full) as workers:
+    with _workers(() if full else _SIZES) as workers:
         outcomes = list(workers.map(_run, runs, chunksize=_CHUNK))
     found: dict[str, dict[str, Outcome]] = {mutant.name: {} for mutant in MUTANTS}
     for (name, invariant), outcome in zip(runs, outcomes, strict=True):
@@ -86,7 +95,7 @@ def killed(*, full: bool = False) -> Mapping[str, Ended]:
 
 def judged(killed: Mapping[str, Ended], *, full: bool = False) -> Judged:
     """How every invariant ends on all that it judges; what ``killed`` has found is not run again."""
-    with _workers(full=full) as workers:
+    with _workers(() if full else _LESS) as workers:
         checks = [(base, one.id) for base, plugin in enumerate(BASES) for one in judging(target_of(plugin))]
         rehearsed = sorted(workers.map(_rehearse, checks), key=lambda one: -one.seconds)
         runs = [
@@ -112,17 +121,19 @@ def base_of(mutant: Mutant) -> Plugin:
     return next(base for base in BASES if issubclass(mutant.plugin, base))
 
 
-def _workers(*, full: bool) -> ProcessPoolExecutor:
+def _workers(sizes: _Sizes) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(mp_context=context, initializer=partial(_prepare, full=full))
+    # A module is named, since it cannot be handed to another process.
+    named = tuple((module.__name__, name, size) for module, name, size in sizes)
+    return ProcessPoolExecutor(mp_context=context, initializer=partial(_prepare, named))
 
 
-def _prepare(*, full: bool) -> None:
+def _prepare(sizes: Sequence[tuple[str, str, int]]) -> None:
     """Make a process ready, for good."""
     logging.disable(logging.CRITICAL)
     _for_good.enter_context(computed_once())
-    for module, name, size in () if full else _SIZES:
-        setattr(module, name, size)
+    for module, name, size in sizes:
+        setattr(sys.modules[module], name, size)
     orders.QUERIES = _SAMPLE
 
 
