@@ -51,7 +51,7 @@ def invariants_page() -> str:
         GENERATED,
         "The rules that every plugin keeps, as `muniment conform` judges them. Where one fails, look for the faults "
         "below it first: each is that of a deliberately broken plugin that the suite is tested with. The [kill "
-        "matrix](kill-matrix.md) has all of them.",
+        "matrix](kill-matrix.md) has all of them, and what else each shows.",
     ]
     for family in FAMILIES:
         parts.append(f"## {_FAMILIES[family]} ({family})")
@@ -107,19 +107,12 @@ def _section(invariant: Invariant) -> Iterator[str]:
     yield "\n".join(
         f"- **{mutant.name}**: {mutant.breaks}" for mutant in MADE_FOR_ONE if mutant.made_for == invariant.id
     )
-    others = [mutant.name for mutant in MADE_FOR_ONE if _shows_too(mutant, invariant)]
-    if others:
-        yield f"Also shown by: {'; '.join(others)}."
 
 
 def _level(invariant: Invariant) -> str:
     if invariant.lenient_without is None:
         return invariant.level
     return f"{invariant.level}, SHOULD without {_FEATURES[invariant.lenient_without]}"
-
-
-def _shows_too(mutant: Mutant, invariant: Invariant) -> bool:
-    return invariant.id in mutant.fails and mutant.made_for != invariant.id
 
 
 def _family(mutant: Mutant) -> str:
