@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from muniment.engine.watching import Part
 from muniment.models import CallContext
-from muniment.telemetry.outcomes import OK, outcome_of
+from muniment.telemetry.outcomes import ending
 
 log = logging.getLogger(__name__)
 
@@ -20,15 +19,9 @@ def watch(part: Part, name: str, context: CallContext | None = None) -> Generato
     if part is not Part.OPERATION or not log.isEnabledFor(logging.INFO):
         yield
         return
-    began = time.perf_counter()
-    outcome = OK
-    try:
-        yield
-    except BaseException as error:
-        outcome = outcome_of(error)
-        raise
-    finally:
-        milliseconds = round((time.perf_counter() - began) * 1_000, 1)
+
+    def note(outcome: str, seconds: float) -> None:
+        milliseconds = round(seconds * 1_000, 1)
         fields: dict[str, object] = {"operation": name, "outcome": outcome, "milliseconds": milliseconds}
         if context is not None:
             fields["surface"] = context.surface
@@ -36,3 +29,6 @@ def watch(part: Part, name: str, context: CallContext | None = None) -> Generato
                 fields["request_id"] = context.request_id
         said = f", request {context.request_id}" if context is not None and context.request_id is not None else ""
         log.info("%s: %s in %s ms%s", name, outcome, milliseconds, said, extra=fields)
+
+    with ending(note):
+        yield

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -22,7 +22,7 @@ from muniment.engine import CountBacklog
 from muniment.engine.watching import Part
 from muniment.models import CallContext
 from muniment.ports import Backlog
-from muniment.telemetry.outcomes import OK, outcome_of
+from muniment.telemetry.outcomes import OK, ending, outcome_of
 
 log = logging.getLogger(__name__)
 
@@ -67,18 +67,9 @@ class Metrics:
     def _histogram(self, name: str, says: str, *labels: str) -> Histogram:
         return Histogram(name, says, labels, registry=self.registry, buckets=BUCKETS)
 
-    @contextmanager
-    def watch(self, part: Part, name: str, context: CallContext | None = None) -> Generator[None]:
+    def watch(self, part: Part, name: str, context: CallContext | None = None) -> AbstractContextManager[None]:
         """Measure one thing."""
-        began = time.perf_counter()
-        outcome = OK
-        try:
-            yield
-        except BaseException as error:
-            outcome = outcome_of(error)
-            raise
-        finally:
-            self._note(part, name, outcome, time.perf_counter() - began)
+        return ending(lambda outcome, seconds: self._note(part, name, outcome, seconds))
 
     def _note(self, part: Part, name: str, outcome: str, seconds: float) -> None:
         series = self._series.get((part, name, outcome))

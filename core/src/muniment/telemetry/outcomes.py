@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from muniment.errors import Internal, MunimentError
 from muniment.ports import ReceiptTaken
@@ -11,6 +14,20 @@ OK = "ok"
 CANCELLED = "cancelled"
 RECEIPT_TAKEN = "receipt_taken"
 """How a storage says that an idempotency key was used before; no refusal that a caller sees."""
+
+
+@contextmanager
+def ending(note: Callable[[str, float], None]) -> Generator[None]:
+    """Around one thing: ``note`` is told how it ended, and after how many seconds."""
+    began = time.perf_counter()
+    outcome = OK
+    try:
+        yield
+    except BaseException as error:
+        outcome = outcome_of(error)
+        raise
+    finally:
+        note(outcome, time.perf_counter() - began)
 
 
 def outcome_of(error: BaseException) -> str:
