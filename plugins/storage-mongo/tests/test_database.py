@@ -100,6 +100,34 @@ async def test_a_primary_is_asked_only_after_it_was_confirmed(used: Database, wa
     assert watched.answered[before:] == ["find"]
 
 
+async def test_a_slow_confirmation_is_no_election(url: str, database_name: str) -> None:
+    """A client that reads at once, of a primary that nobody changed, gets its answer however short its patience is."""
+    async with AsyncMongoClient[dict[str, Any]](url) as client:
+        fresh = Database(client, database_name, place="the test's", patience=0)
+        assert await fresh.read(lambda: fresh.collection("things").find_one({})) is None
+
+
+async def test_a_read_that_one_election_overtakes_is_repeated(
+    url: str, database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its time is over: the next primary is confirmed, and asked."""
+    terms: list[object] = ["first", "first", "second", "second", "second", "second"]
+
+    def term(_: Database) -> object:
+        return terms.pop(0)
+
+    answers = iter(("before the election", "after it"))
+
+    async def work() -> str:
+        return next(answers)
+
+    async with AsyncMongoClient[dict[str, Any]](url) as client:
+        hasty = Database(client, database_name, place="the test's", patience=0)
+        await hasty.command({"hello": 1})
+        monkeypatch.setattr(Database, "_term", term)
+        assert await hasty.read(work) == "after it"
+
+
 async def test_a_read_that_every_election_overtakes_is_refused(used: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """What no majority has confirmed in time is not answered."""
     elections = iter(range(1_000_000))

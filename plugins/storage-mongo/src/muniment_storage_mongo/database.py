@@ -162,10 +162,21 @@ class Database:
                         raise refusals.of_commit(self.place) from error
 
     async def _believed(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run work that only reads on a primary that a majority had confirmed before. Raises StorageUnavailable."""
+        """Run work that only reads on a primary that a majority had confirmed before. Raises StorageUnavailable.
+
+        Slowness alone is no reason to give up: each round brings the answer nearer, unless another primary came.
+        """
         ends = time.monotonic() + self._patience
+        changes = 0
+        before: object = None
+        answered = False
         while True:
             term = self._term()
+            if answered and (term is None or (before is not None and term != before)):
+                changes += 1
+            before = term
+            if changes > 1 and time.monotonic() > ends:
+                raise refusals.unconfirmed(self.place)
             if term is not None and term == self._settled:
                 result = await work()
                 if self._term() == term:
@@ -174,8 +185,7 @@ class Database:
                 # A write that changes nothing waits for a majority to have everything that the primary has.
                 await self._translated(lambda: self._database[_NOWHERE].delete_one({"_id": None}))
                 self._settled = term
-            if time.monotonic() > ends:
-                raise refusals.unconfirmed(self.place)
+            answered = True
 
     def _term(self) -> object:
         """Which election made the primary that the driver knows; None where it knows of none.
