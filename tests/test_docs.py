@@ -18,7 +18,6 @@ from muniment.authentication.settings import AuthSettings, IssuerSettings
 from muniment.config import Settings
 from muniment.hookspecs import Descriptor
 from muniment.operations import OPERATIONS
-from muniment.operations.agents import AGENT_OPERATIONS
 from muniment.serving.settings import LimitSettings
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -110,11 +109,11 @@ def test_every_limit_is_documented() -> None:
 
 
 def test_operations_named_on_agent_memory_are_real() -> None:
-    """The page names operations that there are, among them every one on agents and events."""
+    """The page names operations that there are, among them every one of an agent and of the platform."""
     kinds = "|".join(sorted({name.partition(".")[0] for name in OPERATIONS}))
     named = set(re.findall(rf"`((?:{kinds})\.\w+)`", page("agent-memory.md")))
 
-    assert named == {operation.name for operation in AGENT_OPERATIONS}
+    assert named == {name for name, one in OPERATIONS.items() if one.audience != "user"}
 
 
 def test_sections_on_agent_memory_are_real() -> None:

@@ -23,6 +23,9 @@ from muniment.conformance.runner import run
 from muniment.conformance.target import NotRun, Target
 from muniment.errors import ConfigurationError
 from muniment.ports import Storage
+from muniment.ports.agents import AgentStorage
+from muniment.ports.backlog import BacklogStorage
+from muniment.ports.tokens import TokenStorage
 
 KINDS = {"storage": "storage-acme", "embedder": "embed-acme", "transport": "transport-acme"}
 FIRST = {
@@ -101,7 +104,7 @@ def test_the_skeleton_of_a_storage_has_every_method(tmp_path: Path) -> None:
         storage = importlib.import_module(f"{package}.storage")
     wanted = {
         name: method
-        for port in Storage.__mro__
+        for port in (Storage, AgentStorage, TokenStorage, BacklogStorage)
         for name, method in vars(port).items()
         if inspect.isfunction(method) and not name.startswith("_")
     }

@@ -26,8 +26,6 @@ COMMANDS = {
     "new-plugin": "muniment.cli.new_plugin",
     "migrate": "muniment.cli.migrate",
     "reindex": "muniment.cli.reindex",
-    "embeddings": "muniment.cli.embeddings",
-    "reembed": "muniment.cli.reembed",
     "mcp-config": "muniment.cli.mcp_config",
     "token": "muniment.cli.token",
     "openapi": "muniment.cli.openapi",

@@ -29,7 +29,6 @@ from muniment.conformance.target import (
 )
 from muniment.conformance.world import Answer, Client, Doors, World
 from muniment.engine import Engine
-from muniment.engine.vectors import VectorCache
 from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext
 from muniment.ports import Embedder, Storage
@@ -132,8 +131,6 @@ class _Bench:
             can_crash=self._target.can_crash,
             transport=self._transport,
             with_embedder=self._with_embedder,
-            layout=self._layout if self._target.can_layout else None,
-            is_of=(self._transport or self._target).is_of,
         )
 
     async def _engine(self, storage: Storage, *, embeds: bool = True) -> tuple[Client, Gate]:
@@ -148,25 +145,13 @@ class _Bench:
         return client
 
     async def _open(self, kind: type[E], storage: Storage, embedder: Embedder | None, patience: float) -> E:
-        # Vectors that were remembered would hide which ones the storage lost.
-        engine = kind(
-            storage,
-            embedder,
-            embed_timeout=EMBED_TIMEOUT,
-            patience=patience,
-            background=False,
-            cache=VectorCache(0),
-        )
+        engine = kind(storage, embedder, embed_timeout=EMBED_TIMEOUT, patience=patience, background=False)
         await engine.open()
         self._clients.push_async_callback(engine.close)
         return engine
 
-    async def _with_embedder(self, embedder: Embedder, patient: bool) -> Client:
-        patience = EMBED_TIMEOUT if patient else LOADING_PATIENCE
-        return await self._client(self._subject.storage, embedder, patience)
-
-    async def _layout(self) -> frozenset[str]:
-        return await self._target.layout(self._subject)
+    async def _with_embedder(self, embedder: Embedder) -> Client:
+        return await self._client(self._subject.storage, embedder, LOADING_PATIENCE)
 
     async def _beside(self, storage: Storage | None, embeds: bool) -> Client:
         return (await self._engine(self._subject.storage if storage is None else storage, embeds=embeds))[0]

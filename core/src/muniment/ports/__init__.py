@@ -28,7 +28,7 @@ from muniment.ports.authentication import (
     Callers,
     metadata_url,
 )
-from muniment.ports.backlog import Backlog, BacklogStorage, WaitingStorage
+from muniment.ports.backlog import Backlog, BacklogStorage
 from muniment.ports.reading import (
     Audience,
     Found,
@@ -45,9 +45,7 @@ from muniment.ports.seats import (
     Storage,
     Transport,
 )
-from muniment.ports.spaces import MaintainedStorage, Progress, RegisteredSpace, SpaceStorage
 from muniment.ports.tokens import NewToken, StoredToken, TokenStorage
-from muniment.ports.trail import TrailStorage
 from muniment.ports.vectors import (
     Passages,
     PassageVector,
@@ -95,7 +93,6 @@ __all__ = [
     "Found",
     "Index",
     "LostEvent",
-    "MaintainedStorage",
     "MemoryFacts",
     "Mutation",
     "NewEvent",
@@ -107,11 +104,9 @@ __all__ = [
     "Placement",
     "PluginContext",
     "Position",
-    "Progress",
     "ProjectFacts",
     "ReceiptClaim",
     "ReceiptTaken",
-    "RegisteredSpace",
     "Remove",
     "Restore",
     "Revise",
@@ -121,17 +116,14 @@ __all__ = [
     "Selector",
     "ShareChange",
     "Space",
-    "SpaceStorage",
     "Storage",
     "StoredReceipt",
     "StoredSection",
     "StoredToken",
     "TokenStorage",
-    "TrailStorage",
     "Transport",
     "Unembedded",
     "Vector",
     "Vectors",
-    "WaitingStorage",
     "metadata_url",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pgvector import Vector as PgVector
@@ -23,8 +23,6 @@ from muniment.ports import (
     Position,
     ProjectFacts,
     ReceiptClaim,
-    RegisteredSpace,
-    Space,
 )
 
 Row = tuple[Any, ...]
@@ -79,7 +77,7 @@ def project_facts(row: Row) -> ProjectFacts:
 
 
 def audit_record(row: Row) -> AuditRecord:
-    """A row of ``history`` and of ``scope_trail``."""
+    """A row of ``history``."""
     return AuditRecord(
         id=row[0],
         at=row[1],
@@ -116,11 +114,6 @@ def of_audience(audience: Audience) -> Parameters:
 def of_position(after: Position | None) -> Parameters:
     """Where a page begins."""
     return {"after_at": after.created_at if after else None, "after_id": after.id if after else None}
-
-
-def of_numbers(numbers: Sequence[int]) -> str:
-    """A long list of numbers as text, since the driver would write it out one by one."""
-    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def of_audit(draft: AuditDraft) -> Parameters:
@@ -175,11 +168,11 @@ def of_placement(placement: Placement) -> Parameters:
     }
 
 
-def of_index(index: Index | None) -> Parameters:
+def of_index(index: Index | None, space: int | None) -> Parameters:
     """Search entries; without an index, nulls that leave the stored ones as they are."""
     return {
         **of_terms(index.analyser if index else None, index.terms if index else None),
-        **of_passages(index.passages if index else None),
+        **of_passages(index.passages if index else None, space),
     }
 
 
@@ -194,20 +187,15 @@ def of_terms(analyser: str | None, terms: Terms | None) -> Parameters:
     }
 
 
-def of_passages(passages: Passages | None) -> Parameters:
-    """Passages of a space: all ``hashes``, of which ``fresh`` come with ``vectors``."""
+def of_passages(passages: Passages | None, space: int | None) -> Parameters:
+    """Passages of a space by its number: all ``hashes``, of which ``fresh`` come with ``vectors``."""
     fresh = {one.hash: PgVector(cast(Any, one.vector)) for one in passages.vectors} if passages else {}
     hashes = sorted(passages.hashes | fresh.keys()) if passages else []
     return {
-        "space": passages.space if passages else None,
+        "space": space if passages else None,
         "hashes": hashes,
         "kept_hashes": [one for one in hashes if one not in fresh],
         "fresh": list(fresh),
         "vectors": list(fresh.values()),
-        "complete": passages is not None and passages.complete,
+        "embedded_in": [space] if passages and passages.complete else [],
     }
-
-
-def registered_space(row: Row) -> RegisteredSpace:
-    """A row of ``list_spaces``."""
-    return RegisteredSpace(Space(*row[:7]), embedder=row[7], registered_at=row[8], activated_at=row[9])

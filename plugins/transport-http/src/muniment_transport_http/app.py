@@ -19,9 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
+from muniment.errors import AccessDenied, InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.operations import OPERATIONS
-from muniment.serving import incidents
 from muniment.serving.requests import noted
 from muniment_transport_http import openapi, problems, stream
 from muniment_transport_http.entrance import metadata_path
@@ -92,7 +91,7 @@ class _Resource:
             raise _unmet(conflict, sent) from None
         except InvalidInput as refusal:
             raise named(route, refusal) from None
-        return reply(route, incidents.disclosed(record), scope)
+        return reply(route, record, scope)
 
 
 def _unmet(conflict: VersionConflict, sent: Sent) -> RefusedByStatus:
@@ -109,7 +108,7 @@ class _Stream:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._places = stream.Places(served.engine.arrivals, served.engine.lookout)
+        self._places = stream.Places(served.engine.arrivals)
         self._open = OpenStreams()
 
     async def answer(self, request: Request) -> Response:
@@ -122,9 +121,8 @@ class _Stream:
     def _opened(self, request: Request) -> Response:
         scope = request.scope
         principal = scope[CALLER].principal
-        claiming = OPERATIONS["event.claim"]
-        if principal.agent is None or not claiming.serves(principal):
-            raise claiming.not_served(principal)
+        if principal.agent is None or not OPERATIONS["event.claim"].serves(principal):
+            raise AccessDenied("The stream is for an agent's own principal, which may claim; this caller is not one.")
         last_id = last_event(scope["query_string"], scope["headers"])
         if request.method == "HEAD":
             return Response(media_type=stream.MEDIA_TYPE)

@@ -23,13 +23,10 @@ from muniment.conformance.mutants import (
     scope,
     search,
     sections,
-    spaces,
     tokens,
-    trails,
     transports,
     vectors,
     versions,
-    withheld,
 )
 from muniment.conformance.mutants.mutant import Mutant, Mutants, killed_by
 from muniment.conformance.mutants.universal import UNIVERSAL
@@ -45,7 +42,6 @@ _MODULES: tuple[Mutants, ...] = (
     names.MUTANTS,
     scope.MUTANTS,
     vectors.MUTANTS,
-    spaces.MUTANTS,
     search.MUTANTS,
     sections.MUTANTS,
     exchanges.MUTANTS,
@@ -53,11 +49,9 @@ _MODULES: tuple[Mutants, ...] = (
     acknowledgement.MUTANTS,
     tokens.MUTANTS,
     backlog.MUTANTS,
-    trails.MUTANTS,
     embedders.MUTANTS,
     transports.MUTANTS,
     admission.MUTANTS,
-    withheld.MUTANTS,
 )
 
 MADE_FOR_ONE: tuple[Mutant, ...] = tuple(mutant for module in _MODULES for mutant in module)
