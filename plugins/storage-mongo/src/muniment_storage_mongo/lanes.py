@@ -10,7 +10,7 @@ what a reader has not seen is what bears a higher revision of a lane than it kno
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -26,7 +26,6 @@ COUNT = 64
 """Lanes of a scope: so many writers of one scope can commit at once."""
 _BATCH = 10_000
 """Lanes of one reply."""
-_FIELDS: Document = {"_id": 0, "scope_key": 1, "lane": 1, "rev": 1}
 
 Revisions: TypeAlias = Mapping[int, int]
 """The revision of each lane of a scope; a lane that is missing is at 0."""
@@ -83,45 +82,27 @@ async def advance(database: Database, session: Session, scope_key: str, number: 
     return lane
 
 
-async def readable(
-    database: Database,
-    session: Session,
-    audience: Audience,
-    *,
-    expected: Iterable[str] = (),
-    beside: Sequence[Document] = (),
-) -> tuple[dict[str, dict[int, int]], list[Document]]:
-    """The revisions of every scope that the audience reads, in the session's snapshot; of one without a memory, none.
+async def readable(database: Database, session: Session, audience: Audience) -> dict[str, dict[int, int]]:
+    """The revisions of every scope that the audience reads and that has had a memory, in the session's snapshot.
 
-    The audience's own scope is the first. All is one request where the audience reads no projects but those among the
-    ``expected`` scopes. ``beside`` are stages that add documents of other collections to the request, each with its
-    ``_id``; they come back as they were read.
+    The audience's own scope is the first, whether it has had one or not.
     """
+    fields: Document = {"_id": 0, "scope_key": 1, "lane": 1, "rev": 1}
+    key = {"$concat": [access.project_key(""), "$_id"]}
+    of_projects: list[Document] = [
+        {"$match": projects.readable_by(audience)},
+        {"$project": {"_id": 0, "key": key}},
+        {"$lookup": {"from": LANES, "localField": "key", "foreignField": "scope_key", "as": "lane"}},
+        {"$unwind": "$lane"},
+        {"$replaceWith": "$lane"},
+    ]
     own = access.user_key(audience.user)
-    asked = {own, *expected}
-    project: Document = {"_id": 0, "project": "$_id"}
-    of_projects: list[Document] = [{"$match": projects.readable_by(audience)}, {"$project": project}]
     pipeline: list[Document] = [
-        {"$match": {"scope_key": {"$in": sorted(asked)}}},
-        {"$project": _FIELDS},
+        {"$match": {"scope_key": own}},
         {"$unionWith": {"coll": PROJECTS, "pipeline": of_projects}},
-        *beside,
+        {"$project": fields},
     ]
     by_scope: dict[str, dict[int, int]] = {own: {}}
-    lanes: list[Document] = []
-    others: list[Document] = []
-    cursor = await database.collection(LANES).aggregate(pipeline, session=session, batchSize=_BATCH)
-    for one in await cursor.to_list():
-        if "_id" in one:
-            others.append(one)
-        elif "project" in one:
-            by_scope[access.project_key(one["project"])] = {}
-        else:
-            lanes.append(one)
-    if missing := by_scope.keys() - asked:
-        condition: Document = {"scope_key": {"$in": sorted(missing)}}
-        lanes += await database.collection(LANES).find(condition, _FIELDS, session=session, batch_size=_BATCH).to_list()
-    for one in lanes:
-        if one["scope_key"] in by_scope:
-            by_scope[one["scope_key"]][one["lane"]] = one["rev"]
-    return by_scope, others
+    async for one in await database.collection(LANES).aggregate(pipeline, session=session, batchSize=_BATCH):
+        by_scope.setdefault(one["scope_key"], {})[one["lane"]] = one["rev"]
+    return by_scope
