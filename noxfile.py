@@ -23,8 +23,15 @@ MEMBERS = (
     "plugins/embed-local[minilm]",
     "plugins/transport-mcp",
 )
-BEYOND_THE_DEMO = ("plugins/storage-mongo[mongod]", "plugins/storage-sqlite", "plugins/transport-http")
+BEYOND_THE_DEMO = (
+    "plugins/embed-openai[conformance]",
+    "plugins/storage-mongo[mongod]",
+    "plugins/storage-sqlite",
+    "plugins/transport-http",
+)
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
+JUDGED_TOO = {"embed-local": ("onnx:all-MiniLM-L6-v2",)}
+"""What of a plugin its wheel is judged by besides what it starts by itself, as ``--url`` names it."""
 
 nox.needs_version = ">=2026.10"
 nox.options.default_venv_backend = "virtualenv"
@@ -124,6 +131,8 @@ def wheels(session: nox.Session, member: str) -> None:
     session.install(str(core), *plugins)
     session.chdir(session.create_tmp())
     session.run("muniment", "conform", _name(member) if plugins else "reference", env=OFFLINE)
+    for url in JUDGED_TOO.get(_name(member), ()):
+        session.run("muniment", "conform", _name(member), "--url", url, env=OFFLINE)
 
 
 @nox.session(python=False, default=False, requires=["environment"])
@@ -151,4 +160,15 @@ def bench(session: nox.Session) -> None:
     if unknown or not found:
         session.error(f"no benchmark {', '.join(sorted(unknown)) or 'found'}; there are: {', '.join(found) or 'none'}")
     for name in session.posargs or found:
+        if name == "peers" and "PEERS_PYTHON" not in os.environ:
+            os.environ["PEERS_PYTHON"] = _peers(session)
         run(session, "python", str(found[name]))
+
+
+def _peers(session: nox.Session) -> str:
+    """The interpreter of an environment with what the benchmark compares with, which pins other versions of much."""
+    own = Path(session.create_tmp()) / "peers"
+    run(session, "python", "-m", "venv", str(own))
+    requirements = str(ROOT / "benchmarks" / "peers" / "requirements.txt")
+    session.run(str(own / "bin" / "pip"), "install", "-r", requirements, external=True)
+    return str(own / "bin" / "python")

@@ -34,7 +34,7 @@ from muniment import access, lexical, ranking
 from muniment.ports import Audience, PluginContext, SearchQuery, Selector
 from muniment_storage_mongo import records
 from muniment_storage_mongo.mongod import ReplicaSet
-from muniment_storage_mongo.schema import LANES, MEMORIES, PASSAGES
+from muniment_storage_mongo.schema import LANES, MEMORIES, PASSAGES, SPACE_INDEX
 from muniment_storage_mongo.storage import MongoStorage, create
 
 MEMORIES_READABLE = 10_000
@@ -75,7 +75,7 @@ class Plain:
         within = {"scope_key": KEY, "space": SPACE.id}
         fields = {"_id": 0, "memory": 1, "vector": 1}
         passages = self._database[PASSAGES]
-        await self._decode(passages.find_raw_batches(within, fields, hint="space", batch_size=BATCH))
+        await self._decode(passages.find_raw_batches(within, fields, hint=SPACE_INDEX, batch_size=BATCH))
 
     async def _decode(self, batches: AsyncIterable[Any]) -> None:
         """Raw batches of documents that are known to have one layout."""

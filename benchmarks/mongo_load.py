@@ -38,7 +38,7 @@ async def fill(database: Raw, estate: Estate, count: int) -> None:
                     "_id": memory,
                     **records.of_placement(place),
                     **records.of_terms(lexical.ANALYSER, text.terms),
-                    **records.of_embedded((SPACE.id,)),
+                    "embedded_in": {"spaces": [SPACE.id]},
                     **{"content": text.content, "tags": estate.tags(), "version": 1, "last_edited_by": OWNER},
                     **{"created_at": at, "updated_at": at, "deleted": False},
                     **{"lane": lane, "rev": number - start + 1},

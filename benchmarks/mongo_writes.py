@@ -137,4 +137,4 @@ class Writing:
 
 def _index(made: Create | Revise) -> dict[str, Any]:
     assert made.index is not None
-    return {**records.of_terms(made.index.analyser, made.index.terms), **records.of_embedded((SPACE.id,))}
+    return {**records.of_terms(made.index.analyser, made.index.terms), "embedded_in": {"spaces": [SPACE.id]}}

@@ -18,6 +18,7 @@ from muniment.authentication.settings import AuthSettings, IssuerSettings
 from muniment.config import Settings
 from muniment.hookspecs import Descriptor
 from muniment.operations import OPERATIONS
+from muniment.operations.agents import AGENT_OPERATIONS
 from muniment.serving.settings import LimitSettings
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -109,11 +110,11 @@ def test_every_limit_is_documented() -> None:
 
 
 def test_operations_named_on_agent_memory_are_real() -> None:
-    """The page names operations that there are, among them every one of an agent and of the platform."""
+    """The page names operations that there are, among them every one on agents and events."""
     kinds = "|".join(sorted({name.partition(".")[0] for name in OPERATIONS}))
     named = set(re.findall(rf"`((?:{kinds})\.\w+)`", page("agent-memory.md")))
 
-    assert named == {name for name, one in OPERATIONS.items() if one.audience != "user"}
+    assert named == {operation.name for operation in AGENT_OPERATIONS}
 
 
 def test_sections_on_agent_memory_are_real() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from muniment import cli
-from muniment.cli import doctor, mcp_config
+from muniment.cli import doctor, mcp_config, mcp_remote
 from muniment.cli.project_file import project_of
 from muniment.conformance.pytest_front import not_run
 from muniment.errors import ConfigurationError
@@ -183,6 +183,12 @@ def test_reindex(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "The word index is up to date.\n")
 
 
+def test_optimize(tmp_path: Path) -> None:
+    """It says what was done; an empty storage needs nothing."""
+    done = run("optimize", "--storage", "memory:", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Nothing to do.\n")
+
+
 def test_migrate(tmp_path: Path) -> None:
     """A storage that is up to date says so."""
     done = run("migrate", "--storage", "memory:", cwd=tmp_path)
@@ -295,6 +301,69 @@ def test_mcp_config_keeps_passwords_out(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "s3cret" not in refused.stdout + refused.stderr
     assert "MUNIMENT_USER" in warned.stderr
+
+
+@pytest.mark.parametrize(
+    ("client", "key", "server", "says"),
+    [
+        (
+            "claude-code",
+            "mcpServers",
+            {"type": "http", "url": "{url}", "headers": "${MUNIMENT_TOKEN}"},
+            "MUNIMENT_TOKEN",
+        ),
+        ("cursor", "mcpServers", {"url": "{url}", "headers": "${env:MUNIMENT_TOKEN}"}, "MUNIMENT_TOKEN"),
+        ("gemini-cli", "mcpServers", {"httpUrl": "{url}", "headers": "${MUNIMENT_TOKEN}"}, "MUNIMENT_TOKEN"),
+        ("vscode", "servers", {"type": "http", "url": "{url}", "headers": "${input:muniment-token}"}, "asks"),
+        ("windsurf", "mcpServers", {"serverUrl": "{url}", "headers": "${env:MUNIMENT_TOKEN}"}, "MUNIMENT_TOKEN"),
+        ("zed", "context_servers", {"url": "{url}", "headers": mcp_remote.PASTED}, mcp_remote.PASTED),
+    ],
+)
+def test_mcp_config_for_a_url(tmp_path: Path, client: str, key: str, server: dict[str, str], says: str) -> None:
+    """As each client writes it, with the token where the client has it from, or without one to sign in."""
+    url = "https://memory.example.com/mcp"
+    named = {name: value.replace("{url}", url) for name, value in server.items()}
+    sent = named.pop("headers")
+
+    done = run("mcp-config", "--client", client, "--http", "https://memory.example.com", cwd=tmp_path)
+    signing_in = run("mcp-config", "--client", client, "--http", url, "--sign-in", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed[key] == {"muniment": {**named, "headers": {"Authorization": f"Bearer {sent}"}}}
+    asked = {"id": "muniment-token", "type": "promptString", "description": "Token for muniment", "password": True}
+    assert printed.get("inputs", []) == ([asked] if client == "vscode" else [])
+    assert mcp_config.CLIENTS[client].file in done.stderr
+    assert says in done.stderr
+    assert json.loads(signing_in.stdout) == {key: {"muniment": named}}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--client", "zed", "--http", "memory.example.com"), "must be a URL"),
+        (("--client", "zed", "--http", "http://memory.example.com"), "must begin with https://"),
+        (("--client", "zed", "--http", "https://me:secret@memory.example.com"), "must be a URL"),
+        (
+            ("--client", "zed", "--http", "https://a.example", "--user", "alice", "--data-dir", "d"),
+            "--user, --data-dir",
+        ),
+        (("--client", "claude-desktop", "--http", "https://a.example"), "Connectors"),
+        (("--client", "opencode", "--http", "https://a.example"), "mcp add muniment --url https://a.example/mcp"),
+    ],
+)
+def test_a_url_that_no_client_is_given(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
+    """What would send a token in the open, and what is not known of a client, is refused; nothing is printed."""
+    done = run("mcp-config", *options, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_every_client_is_told_of_a_url_or_why_not() -> None:
+    """One that is added is not forgotten."""
+    assert mcp_remote.REMOTES.keys() | mcp_remote.NOT_BY_A_FILE.keys() == mcp_config.CLIENTS.keys()
 
 
 def test_the_nearest_project_file_counts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from muniment import operations
 from muniment.agent_models import SectionReceipt
 from muniment.engine import Engine
-from muniment.engine.embeddings import cut
+from muniment.engine.cutting import cut
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound, VersionConflict
 from muniment.lexical import ANALYSER, Terms
 from muniment.models import (

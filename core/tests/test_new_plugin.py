@@ -23,9 +23,6 @@ from muniment.conformance.runner import run
 from muniment.conformance.target import NotRun, Target
 from muniment.errors import ConfigurationError
 from muniment.ports import Storage
-from muniment.ports.agents import AgentStorage
-from muniment.ports.backlog import BacklogStorage
-from muniment.ports.tokens import TokenStorage
 
 KINDS = {"storage": "storage-acme", "embedder": "embed-acme", "transport": "transport-acme"}
 FIRST = {
@@ -104,7 +101,7 @@ def test_the_skeleton_of_a_storage_has_every_method(tmp_path: Path) -> None:
         storage = importlib.import_module(f"{package}.storage")
     wanted = {
         name: method
-        for port in (Storage, AgentStorage, TokenStorage, BacklogStorage)
+        for port in inspect.getmro(Storage)
         for name, method in vars(port).items()
         if inspect.isfunction(method) and not name.startswith("_")
     }

@@ -337,3 +337,26 @@ def test_a_doctor_hook_that_raises(install: Install) -> None:
     (loud,) = [one for one in findings if one.subject == "aa-loud"]
     assert not loud.ok
     assert "boom" in loud.detail
+
+
+OPTIONS_SHOWN = """
+from muniment.hookspecs import Finding, hookimpl
+
+@hookimpl
+def muniment_doctor(context):
+    return [Finding(__name__, True, repr(dict(context.options)))]
+"""
+
+
+def test_a_doctor_hook_sees_its_own_options(install: Install) -> None:
+    """Each plugin is told its own table of the configuration, and no other's, which may hold secrets."""
+    install("aa-one", OPTIONS_SHOWN)
+    install("bb-two", OPTIONS_SHOWN)
+    tables = {"aa-one": {"pool": 3}, "cc-three": {"password": "x"}}
+
+    findings = Plugins.load().doctor(DoctorContext(storage="embedded:", embedder="none", data_dir="/d"), tables)
+
+    assert {one.subject: one.detail for one in findings if one.subject in ("aa_one", "bb_two")} == {
+        "aa_one": "{'pool': 3}",
+        "bb_two": "{}",
+    }

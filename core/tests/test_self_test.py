@@ -266,6 +266,22 @@ class IsAlwaysAlice(ReferenceTransportTarget):
             yield client
 
 
+class LayoutOfRows(ReferenceTarget):
+    """A layout that tells how many rows there are."""
+
+    async def layout(self, subject: ReferenceSubject) -> frozenset[str]:
+        return await super().layout(subject) | {f"{len(subject.data.memories)} memories"}
+
+
+class AgesEventsOnly(ReferenceTarget):
+    """An age that forgets the leases of memories that are embedded."""
+
+    async def age(self, subject: ReferenceSubject, seconds: float) -> None:
+        leases = dict(subject.data.leases)
+        await super().age(subject, seconds)
+        subject.data.leases |= leases
+
+
 class AgesNothing(ReferenceTarget):
     """An age that moves no lease."""
 
@@ -289,6 +305,8 @@ class AgesNothing(ReferenceTarget):
         (SwallowsInFaults, {"exceptions"}),
         (FaultsAppendsOnly, {"fault_agent"}),
         (FaultsForEver, {"fault_agent"}),
+        (LayoutOfRows, {"layout"}),
+        (AgesEventsOnly, {"age"}),
         (AgesNothing, {"age"}),
         (CrashesNothing, {"crash"}),
         (ComesBackEmpty, {"crash"}),

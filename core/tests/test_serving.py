@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -18,13 +19,17 @@ import pytest
 from muniment import limits
 from muniment.errors import (
     ConfigurationError,
+    EmbedderMismatch,
+    EmbedderUnavailable,
     Internal,
     MunimentError,
     NotFound,
     PayloadTooLarge,
+    PluginError,
     StorageUnavailable,
     Unauthenticated,
 )
+from muniment.models import SearchPage
 from muniment.operations import OPERATIONS, respelled
 from muniment.operations.section_schemas import WRITABLE
 from muniment.serving import addresses, bodies, doorway, incidents
@@ -90,10 +95,54 @@ def test_an_unforeseen_error_shows_an_id_and_nothing_else(error: Exception, capl
     assert record.exc_info[1] is error
 
 
-def test_a_refusal_is_shown_as_it_is() -> None:
+def test_a_refusal_is_shown_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is logged of it, and it keeps its details."""
-    refusal = StorageUnavailable("It is away.", place="there")
+    refusal = NotFound("It is away.", place="there")
     assert incidents.shown(refusal, "memory.get") is refusal
+    assert not caplog.records
+
+
+class Full(StorageUnavailable):
+    """A plugin's own kind, which takes what it likes."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} is full; free space there.", place=place)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (StorageUnavailable("/srv/secret is away", host="secret"), StorageUnavailable),
+        (Full("/srv/secret"), StorageUnavailable),
+        (EmbedderUnavailable("secret:11434 does not answer"), EmbedderUnavailable),
+        (EmbedderMismatch("secret is another one"), EmbedderMismatch),
+        (ConfigurationError("storage: 'secret' is none"), ConfigurationError),
+        (PluginError("secret has no module"), PluginError),
+    ],
+)
+def test_a_refusal_of_the_servers_parts_shows_an_id(
+    refusal: MunimentError, kind: type[MunimentError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its code and what to do are told, the log has its message under that id; who started the server is told all."""
+    told = incidents.shown(refusal, "memory.get")
+
+    assert (type(told), told.code, list(told.details)) == (kind, refusal.code, ["id"])
+    assert "secret" not in told.message
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert all(part in record.getMessage() for part in (str(told.details["id"]), refusal.code, refusal.message))
+    assert incidents.shown(refusal, "memory.get", local=True) is refusal
+
+
+def test_why_a_search_is_degraded_is_told_without_the_cause() -> None:
+    """What the embedder said may hold a host or a path, and is in the log; who started the server is told all."""
+    why = "the embedder is unavailable; answered from words and tags"
+    caused, plain = (SearchPage(items=(), degraded=text) for text in (f"{why}: http://secret:1 does not answer", why))
+
+    assert incidents.disclosed(caused) == plain
+    assert incidents.disclosed(caused, local=True) is caused
+    for record in (plain, SearchPage(items=())):
+        assert incidents.disclosed(record) is record
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8765", "LOCALHOST:1", "[::1]", "localhost"])

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from muniment import cli
+from muniment.access import TOKENS_KEY
 from muniment.authentication.tokens import ApiTokens
 from muniment.cli import token
-from muniment.errors import ConfigurationError, Unauthenticated
+from muniment.errors import ConfigurationError, StorageUnavailable, Unauthenticated
+from muniment.models import AuditRecord
 from muniment.ports import PluginContext
 from muniment.reference import ReferenceData, ReferenceStorage
 
@@ -91,6 +93,73 @@ def test_what_can_be_revoked_is(data: ReferenceData, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     assert f"{id_} of alice is revoked" in printed.out
     assert "no token nope" in printed.err
+
+
+def trail(data: ReferenceData) -> list[AuditRecord]:
+    """What is noted of tokens, oldest first."""
+    return sorted((one for one in data.audit.values() if one.scope_key == TOKENS_KEY), key=lambda one: one.at)
+
+
+def test_what_is_done_with_tokens_is_audited(
+    data: ReferenceData, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made and revoked which token, for whom and with what scopes; each once, and never a secret or its hash."""
+    monkeypatch.setenv("MUNIMENT_USER", "olga")
+    id_, secret = created(capsys, "--user", "corp:alice", "--group", "eng", "--scope", "write", "--expires", "never")
+    assert run("revoke", id_) == 0
+    monkeypatch.setenv("MUNIMENT_USER", "otto")
+    assert run("revoke", id_, "nope") == 1
+    capsys.readouterr()
+
+    made, ended = trail(data)
+    said = {"token": id_, "user": "corp:alice", "groups": ["eng"], "scopes": ["write"], "expires_at": None}
+    assert [(one.action, one.actor, one.surface, one.details) for one in (made, ended)] == [
+        ("token.create", "olga", "cli", said),
+        ("token.revoke", "olga", "cli", said),
+    ]
+    assert (made.changed, ended.changed) == (("user", "groups", "scopes"), ("revoked",))
+    assert [(one.memory_id, one.project_id, one.agent) for one in (made, ended)] == [(None, None, None)] * 2
+    (row,) = data.tokens.values()
+    assert not any(part in repr(data.audit) for part in (secret, secret.removeprefix("muniment_"), row.digest))
+
+    assert run("history") == 0
+    head, last, first = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["AT", "WHAT", "TOKEN", "BY"]
+    for line, action in ((last, "token.revoke"), (first, "token.create")):
+        assert [part in line for part in (action, id_, "olga", "cli", "write", "corp:alice", "eng")] == [True] * 7
+
+
+def test_a_token_without_an_entry_lets_nobody_in(
+    data: ReferenceData, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its entry is not stored no secret is printed, and the token is over; revoking heals a missing entry."""
+    id_, _ = created(capsys, "--user", "alice", "--scope", "read")
+    before = dict(data.audit)
+
+    async def fails(*_: object) -> None:
+        raise StorageUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReferenceStorage, "record", fails)
+        assert run("create", "--user", "alice", "--scope", "read") == 1
+        printed = capsys.readouterr().out
+        assert run("revoke", id_) == 1
+    assert printed == ""
+    assert all(row.token.revoked_at is not None for row in data.tokens.values())
+    assert data.audit == before
+
+    assert run("revoke", id_) == 0
+    assert [one.action for one in trail(data)] == ["token.create", "token.revoke"]
+
+
+def test_every_page_of_the_trail_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is."""
+    monkeypatch.setattr(token, "PAGE", 2)
+    made = {created(capsys, "--user", "alice", "--scope", "read")[0] for _ in range(5)}
+
+    assert run("history") == 0
+    shown = capsys.readouterr().out
+    assert {id_ for id_ in made if id_ in shown} == made
 
 
 def test_every_page_is_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

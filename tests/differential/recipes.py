@@ -163,6 +163,7 @@ RECIPES: Mapping[str, SearchStrategy[Payload]] = {
         {"project": OWNED, "group": GROUP, "access": st.sampled_from(("rw", "ro"))}, version=VERSION
     ),
     "project.unshare": _fields({"project": OWNED, "group": GROUP}, version=VERSION),
+    "project.history": _fields({"project": PROJECT}, limit=LIMIT, cursor=CURSOR),
     "memory.write": _fields({"content": TEXT}, tags=TAGS, scope=SCOPE, project=PROJECT, idempotency_key=ONCE),
     "memory.get": _fields({"id": MEMORY}),
     "memory.list": _fields(
@@ -231,4 +232,5 @@ RECIPES: Mapping[str, SearchStrategy[Payload]] = {
     "event.ack": _DELIVERY,
     "event.dead": _fields({"agent": AGENT, "limit": LIMIT}, cursor=CURSOR),
     "event.requeue": _fields({"agent": AGENT, "ids": st.lists(_known("event"), min_size=1, max_size=3)}),
+    "token.history": _fields({}, limit=LIMIT, cursor=CURSOR),
 }

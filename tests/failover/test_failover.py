@@ -47,11 +47,9 @@ def three_nodes() -> Generator[ReplicaSet]:
 async def test_a_primary_killed_under_load_loses_and_doubles_nothing(three_nodes: ReplicaSet, tmp_path: Path) -> None:
     """Of 2,000 concurrent writes, appends, events and acks each that was acknowledged is there, once; revisions have no
     gap, the newest 50 exchanges are kept, what counts as seen was carried; refusals were ``storage_unavailable``."""
-    patient = create(PluginContext(three_nodes.url("muniment"), tmp_path))
-    await patient.migrate()
-    await patient.close()
-    options = {"primary_timeout": PRIMARY_TIMEOUT}
-    storage = create(PluginContext(three_nodes.url("muniment"), tmp_path, options))
+    url = three_nodes.url("muniment")
+    await create(PluginContext(url, tmp_path)).migrate()
+    storage = create(PluginContext(url, tmp_path, {"primary_timeout": PRIMARY_TIMEOUT}))
     async with asyncio.timeout(SECONDS), Engine(storage, HashEmbedder(), background=False) as engine:
         load = Load(engine)
         killed = three_nodes.primary()

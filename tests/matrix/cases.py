@@ -23,6 +23,7 @@ from tests.matrix.rules import (
     PUBLIC,
     SHARED,
     TAKEAWAY,
+    TOKEN,
     WAITING,
     By,
     Level,
@@ -105,6 +106,7 @@ USER_CASES = (
     Case("project.list", FREE, lambda _: {}, shows=(OWNED, SHARED)),
     *_of_projects("project.share", Level.OWN, {"group": "corp:guests", "access": "ro"}, changes=True),
     *_of_projects("project.unshare", Level.OWN, {"group": SPARE}, changes=True),
+    *_of_projects("project.history", Level.READ, {}, shows=(OWNED, SHARED)),
     *_of_projects("memory.write", Level.WRITE, {"content": "A new deed."}, changes=True, names_new=True),
     Case("memory.write", OWN_CHANGE, lambda _: {"content": "A new deed."}),
     *_of_memories("memory.get", Level.READ, shown=True),
@@ -174,6 +176,7 @@ AGENT_CASES = (
     Case("event.enqueue", BY_PLATFORM, lambda _: {"agent": ref(ADA), "payload": {"content": "A gull."}}),
     Case("event.dead", Rule(On.AGENT, by=By.PLATFORM), lambda _: {"agent": ref(ADA)}, shows=(DEAD,)),
     Case("event.requeue", BY_PLATFORM, lambda at: {"agent": ref(ADA), "ids": [at.dead]}),
+    Case("token.history", Rule(On.SELF, by=By.PLATFORM), lambda _: {}, shows=(TOKEN,)),
 )
 
 CASES = (*USER_CASES, *AGENT_CASES)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import uuid4
 
+from muniment.authentication.audited_tokens import AuditedTokens
 from muniment.engine import Engine
 from muniment.limits import ATTEMPTS_MAX
 from muniment.models import Agent, CallContext, Principal
@@ -31,6 +32,7 @@ from tests.matrix.rules import (
     PUBLIC,
     SILENT,
     TAKEAWAY,
+    TOKEN,
     WAITING,
     Who,
 )
@@ -154,6 +156,7 @@ async def build(engine: Engine, storage: ReferenceStorage, clock: Clock) -> Esta
     make = Builder(engine)
     memories = await _memories(make)
     events = await _events(make, clock)
+    await AuditedTokens(storage, "corp:admin", "cli").create(TOKEN.text, frozenset(), ("read",), None)
     own = _rows(storage.data)
     mine = {who.spelled: (await make.by(who, "memory.write", content="Of my own."))["id"] for who in CALLERS}
     for agent, pod in ((POD_MATE, "hall"), ("ada/2", "den")):
@@ -228,8 +231,12 @@ def _members(value: Any) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
+NOT_PUT_BACK = ("tokens", "columns")
+"""What stays as it is: what proves the callers, and what is no row."""
+
+
 def _tables(data: ReferenceData) -> list[str]:
-    return [one.name for one in fields(data) if one.name != "tokens"]
+    return [one.name for one in fields(data) if one.name not in NOT_PUT_BACK]
 
 
 def _copied(data: ReferenceData) -> ReferenceData:

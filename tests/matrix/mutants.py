@@ -11,9 +11,9 @@ import pytest
 
 from muniment import access, sections
 from muniment.authentication import claims
-from muniment.engine import Engine
+from muniment.engine import Engine, trails
 from muniment.errors import AccessDenied, MunimentError, NotFound, Unauthenticated
-from muniment.models import Access, Agent, Principal
+from muniment.models import Access, Agent, AuditRecord, Principal
 from muniment.operations import Operation
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
@@ -147,6 +147,13 @@ def _grants_stay(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(ReferenceStorage, "shared", mutated)
 
 
+def _groups_are_told(patched: pytest.MonkeyPatch) -> None:
+    def mutated(entry: AuditRecord) -> AuditRecord:
+        return entry
+
+    patched.setattr(trails, "_without_details", mutated)
+
+
 def _keys_count_before_ids(patched: pytest.MonkeyPatch) -> None:
     choose = access.choose_project
 
@@ -190,6 +197,9 @@ MUTANTS = {
     ),
     "all issuers are one": Mutant(_issuers_are_one, f"memory.get {MEMORY}", {"other tenant"}, kind="JWTs"),
     "a grant stays for ever": Mutant(_grants_stay, f"memory.get {MEMORY}", {"revoked"}),
+    "everybody is told with whom a project is shared": Mutant(
+        _groups_are_told, "project.history on the project, by id", MEMBERS | {"read-only rw"}
+    ),
     "a key counts before an id": Mutant(
         _keys_count_before_ids, "memory.list on the project, by id", MEMBERS | {"read-only rw"}
     ),

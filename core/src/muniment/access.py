@@ -13,6 +13,9 @@ from muniment.errors import AccessDenied, NotFound
 from muniment.models import Access, Principal, Scope, Share
 from muniment.ports import Audience, MemoryFacts, Placement, ProjectFacts
 
+TOKENS_KEY = "t:"
+"""The scope key of what was done with API tokens, which are of no user's and no project's scope."""
+
 _OF_SHARE = {Share.RO: Access.READ, Share.RW: Access.WRITE}
 
 

@@ -6,9 +6,9 @@ themselves are never hooks, so no plugin can weaken one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pluggy
 
@@ -17,7 +17,7 @@ from muniment.models import AuditRecord, Receipt
 GROUP = "muniment"
 """The entry-point group, and pluggy's project name."""
 
-CONTRACT = (1, 1)
+CONTRACT = (1, 2)
 """The core's contract version, major and minor."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
@@ -33,7 +33,9 @@ class Descriptor:
     ``schemes`` are the prefixes of a configured value that it serves (``postgresql`` for ``postgresql://…``,
     ``local`` for ``local:NAME``). ``factory`` and ``conformance`` are dotted paths ``package.module:name``:
     a callable from ``PluginContext`` to the seat, and one that makes the suite's target. ``contract`` is the version
-    that it was written for, ``capabilities`` the optional ones that it has.
+    that it was written for, ``capabilities`` the optional ones that it has. ``exporter`` is the dotted path, for an
+    embedder whose models ``muniment embeddings export`` can write, of a callable that fills a directory: from the
+    configured value and an empty ``Path`` to facts about what it wrote, by name.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Descriptor:
     conformance: str | None = None
     contract: str = "1.0"
     capabilities: frozenset[str] = field(default_factory=frozenset[str])
+    exporter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DoctorContext:
-    """What a doctor hook may look at: the configured values, secrets redacted."""
+    """What a doctor hook may look at: the configured values, secrets redacted; as ``options`` the plugin's own table of
+    the configuration, as it is."""
 
     storage: str
     embedder: str
     data_dir: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @hookspec

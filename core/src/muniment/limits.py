@@ -29,6 +29,10 @@ SEARCH_LIMIT_MAX = 50
 PAGE_CONTENT_MAX = 48_000
 """Characters of content in one page of list or search; one item always fits."""
 
+DIMENSIONS_MIN = 8
+DIMENSIONS_MAX = 4_096
+"""Numbers of a vector that a storage keeps."""
+
 PATCH_ATTEMPTS = 8
 """How often the engine tries an unversioned patch before a race ends in version_conflict."""
 

@@ -185,7 +185,7 @@ class AuditRecord(Record):
 
 
 class Receipt(Record):
-    """What a mutation returns."""
+    """What a mutation returns. ``project_created`` says that it registered the project that it names."""
 
     id: str
     version: int
@@ -195,6 +195,7 @@ class Receipt(Record):
     content_length: int | None = None
     delta: int | None = None
     project_id: str | None = None
+    project_created: bool = False
 
 
 class RankerHit(Record):

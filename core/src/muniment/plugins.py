@@ -10,9 +10,10 @@ import difflib
 import importlib
 import logging
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 from typing import Any, cast
 
 import pluggy
@@ -36,6 +37,7 @@ USUAL: dict[tuple[Kind, str], str] = {
     ("storage", "postgresql"): "muniment-storage-postgres",
     ("storage", "sqlite"): "muniment-storage-sqlite",
     ("embedder", "local"): "muniment-embed-local",
+    ("embedder", "openai"): "muniment-embed-openai",
     ("transport", "http"): "muniment-transport-http",
     ("transport", "mcp"): "muniment-transport-mcp",
 }
@@ -243,12 +245,15 @@ class Plugins:
                 # The exception's text may repeat what was written.
                 _log.error("the observer of plugin %s raised %s", name, type(error).__name__)
 
-    def doctor(self, context: DoctorContext) -> tuple[Finding, ...]:
-        """The findings of every plugin; one that raises is a finding itself."""
+    def doctor(
+        self, context: DoctorContext, tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> tuple[Finding, ...]:
+        """The findings of every plugin, which sees of the ``tables`` its own; one that raises is a finding itself."""
         findings: list[Finding] = []
         for name, module in self._implementers("muniment_doctor"):
+            own = replace(context, options=tables.get(name, {}))
             try:
-                for answer in self._call(module, "muniment_doctor", context=context):
+                for answer in self._call(module, "muniment_doctor", context=own):
                     findings += answer
             except Exception as error:
                 findings.append(Finding(name, False, f"its doctor hook raised {_cause(error)}", "report it"))

@@ -14,15 +14,18 @@ import pytest
 
 from muniment.errors import ConfigurationError, EmbedderUnavailable
 from muniment.ports import Embedder, PluginContext
-from muniment_embed_local import model
-from muniment_embed_local.embedder import LocalEmbedder, Options, create
+from muniment_embed_local import engines, torch_engine
+from muniment_embed_local.embedder import LocalEmbedder, create
+from muniment_embed_local.model import EngineName, Model
+from muniment_embed_local.options import Options
 from muniment_embed_local.worker import Priority, Worker
 
 ENTRY_POINT = """
 import sys, muniment_embed_local as plugin
 plugin.muniment_plugins()
-heavy = {"torch", "transformers", "sentence_transformers", "huggingface_hub", "numpy.linalg"} & set(sys.modules)
-sys.exit(f"imported {heavy - {'numpy.linalg'}}" if heavy - {"numpy.linalg"} else 0)
+heavy = {"torch", "transformers", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"}
+heavy &= set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
 """
 LEAVES_WHILE_LOADING = """
 import asyncio, sys
@@ -35,10 +38,11 @@ async def main():
 asyncio.run(main())
 """
 LOADS = """
-import asyncio
+import asyncio, sys
 from muniment_embed_local.embedder import LocalEmbedder
+from muniment_embed_local.options import Options
 async def main():
-    embedder = LocalEmbedder("all-MiniLM-L6-v2")
+    embedder = LocalEmbedder(sys.argv[1], Options(engine=sys.argv[2]))
     await embedder.open()
     await embedder.embed_passages(["a", "word " * 2000])
     await embedder.count_tokens(["word " * 2000])
@@ -52,11 +56,11 @@ def test_the_entry_point_imports_no_model_library() -> None:
     subprocess.run([sys.executable, "-c", ENTRY_POINT], check=True, timeout=60)
 
 
-def test_loading_and_embedding_print_nothing(weights: Path) -> None:
+@pytest.mark.parametrize("engine", ["onnx", "torch"])
+def test_loading_and_embedding_print_nothing(place: Path, engine: EngineName) -> None:
     """Nothing reaches stdout, which a protocol may own, nor a progress bar or a warning stderr."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", LOADS], check=True, timeout=120, capture_output=True, text=True
-    )
+    command = [sys.executable, "-W", "error", "-c", LOADS, str(place), engine]
+    done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
     assert done.stdout == ""
     assert done.stderr == ""
 
@@ -117,7 +121,7 @@ async def test_close_does_not_wait_for_a_load(embedder: LocalEmbedder, monkeypat
     hold = threading.Event()
     begun = threading.Event()
     monkeypatch.setattr("muniment_embed_local.embedder.CLOSE_SECONDS", 0.1)
-    monkeypatch.setattr(model, "import_libraries", _then(lambda _: None, hold, begun))
+    monkeypatch.setattr(torch_engine, "import_libraries", _then(lambda _: None, hold, begun))
     uses = [asyncio.create_task(embedder.embed_query(text)) for text in ("loads", "waits")]
     await asyncio.to_thread(begun.wait, 30)
     async with asyncio.timeout(5):
@@ -134,7 +138,7 @@ async def test_the_event_loop_runs_while_the_model_loads(
 ) -> None:
     """Nothing that the model does blocks the loop (TRA-07 rests on it)."""
     hold = threading.Event()
-    monkeypatch.setattr(model, "import_libraries", _then(model.import_libraries, hold))
+    monkeypatch.setattr(torch_engine, "import_libraries", _then(torch_engine.import_libraries, hold))
     use = asyncio.create_task(embedder.embed_query("loads"))
     await asyncio.sleep(0.05)
     assert not use.done()
@@ -164,7 +168,12 @@ async def test_work_is_done_by_priority_and_can_be_taken_back() -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"threads": 0}, "threads"), ({"thread": 1}, "thread"), ({"model_name": "a b"}, "model_name")],
+    [
+        ({"threads": 0}, "threads"),
+        ({"thread": 1}, "thread"),
+        ({"model_name": "a b"}, "model_name"),
+        ({"engine": "jax"}, "engine"),
+    ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], named: str) -> None:
     """An option that is unknown or out of range is refused by its name."""
@@ -185,13 +194,13 @@ async def test_threads_bound_the_computation(weights: Path) -> None:
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loads: list[str] = []
-    real = model.load
+    real = engines.load
 
-    def load(name: str, directory: Path, *, device: str | None) -> model.Model:
+    def load(name: str, directory: Path, options: Options, go_on: Callable[[], None]) -> Model:
         loads.append(name)
-        return real(name, directory, device=device)
+        return real(name, directory, options, go_on)
 
-    monkeypatch.setattr(model, "load", load)
+    monkeypatch.setattr(engines, "load", load)
     return loads
 
 

@@ -1,12 +1,12 @@
-"""What the vectors and token counts of the real model keep to."""
+"""What the vectors and token counts of the real model keep to, whichever engine computes them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 
 from muniment import passages
 from muniment.errors import EmbedderUnavailable, InvalidInput
-from muniment_embed_local.embedder import LocalEmbedder, Options
-from muniment_embed_local.model import import_libraries, load
+from muniment_embed_local import engines
+from muniment_embed_local.embedder import LocalEmbedder
+from muniment_embed_local.model import EngineName
+from muniment_embed_local.options import Options
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """Each of the two."""
+    return request.param
+
 
 ODD = [
     "",
@@ -149,10 +158,9 @@ async def test_a_query_overtakes_a_long_batch(embedder: LocalEmbedder) -> None:
     assert waited < (time.monotonic() - started) / 2
 
 
-def test_counting_holds_for_any_text(weights: Path) -> None:
+def test_counting_holds_for_any_text(place: Path, engine: EngineName) -> None:
     """EMB-03, EMB-04: any text of whole characters is counted and embedded, in any script."""
-    import_libraries(1)
-    model = load("all-MiniLM-L6-v2", weights, device="cpu")
+    model = engines.load("all-MiniLM-L6-v2", place, Options(engine=engine))
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
     @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=4))
@@ -169,17 +177,18 @@ async def _cut(embedder: LocalEmbedder, content: str, limit: int) -> list[str]:
 
 
 @pytest.mark.parametrize("prompt", ["document", "passage"])
-async def test_prompts_of_a_model_are_used_and_leave_room(weights: Path, tmp_path: Path, prompt: str) -> None:
+async def test_prompts_of_a_model_are_used_and_leave_room(
+    place: Path, engine: EngineName, copied: Callable[[Path], Path], prompt: str
+) -> None:
     """A model with prompts makes queries and passages with its own, and a passage's takes from ``passage_tokens``."""
-    directory = tmp_path / "prompted"
-    shutil.copytree(weights, directory)
+    directory = copied(place)
     (directory / "config_sentence_transformers.json").write_text(
         json.dumps({"prompts": {"query": "search query: ", prompt: "search document: "}})
     )
-    embedder = LocalEmbedder(str(directory), Options(model_name="prompted"))
+    embedder = LocalEmbedder(str(directory), Options(engine=engine, model_name="prompted"))
     await embedder.open()
     assert (await embedder.space()).passage_tokens == 254 - 3
-    plain = LocalEmbedder(str(weights))
+    plain = LocalEmbedder(str(place), Options(engine=engine))
     await plain.open()
     for made, wanted in (
         ((await embedder.embed_passages(["lentil soup"]))[0], "search document: lentil soup"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,9 +14,10 @@ from threading import Thread
 import pytest
 
 from muniment.errors import ConfigurationError
-from muniment.hookspecs import DoctorContext
+from muniment.hookspecs import DoctorContext, Finding
 from muniment_embed_local import muniment_doctor
-from muniment_embed_local.embedder import LocalEmbedder, Options
+from muniment_embed_local.embedder import LocalEmbedder
+from muniment_embed_local.options import Options
 from muniment_embed_local.weights import locate
 
 NAME = "all-MiniLM-L6-v2"
@@ -37,7 +38,7 @@ asyncio.run(main())
 """
 
 DOCTOR = """
-from muniment.hookspecs import DoctorContext
+from muniment.hookspecs import DoctorContext, Finding
 from muniment_embed_local import muniment_doctor
 found = muniment_doctor(DoctorContext("memory:", "local:some-organisation/some-model", ""))[-1]
 print(found.ok, found.detail)
@@ -171,18 +172,23 @@ def test_a_hub_that_is_away_is_told_from_a_name_that_it_does_not_know(
     assert says in done.stdout
 
 
-def test_the_doctor_finds_libraries_and_weights(weights: Path) -> None:
-    """The doctor names what the configured model needs, and says nothing of other embedders."""
-    found = muniment_doctor(DoctorContext(storage="embedded:", embedder=f"local:{NAME}", data_dir=""))
+def test_the_doctor_tells_the_engine_and_its_libraries(weights: Path, both: Path) -> None:
+    """The doctor names where the model is, what computes it and what that needs, and nothing of other embedders."""
+    found = doctor(f"local:{NAME}")
     assert [(finding.subject, finding.ok) for finding in found] == [
         ("torch", True),
         ("sentence-transformers", True),
         (f"local:{NAME}", True),
     ]
     assert str(weights) in found[-1].detail
-    broken = muniment_doctor(DoctorContext(storage="embedded:", embedder="local:/no/such", data_dir=""))
-    assert not broken[-1].ok
-    assert not muniment_doctor(DoctorContext(storage="embedded:", embedder="none", data_dir=""))
+    assert f"PyTorch, which takes seconds to start; muniment embeddings export local:{NAME} DIR" in found[-1].detail
+    found = doctor(f"local:{both}")
+    assert [finding.subject for finding in found] == ["onnxruntime", "tokenizers", f"local:{both}"]
+    assert found[-1].detail == f"in {both}, and computed by onnxruntime"
+    assert "computed by PyTorch" in doctor(f"local:{both}", engine="torch")[-1].detail
+    assert not doctor("local:/no/such")[-1].ok
+    assert not doctor(f"local:{NAME}", engine="onnx")[-1].ok
+    assert not doctor("none")
 
 
 @pytest.mark.parametrize(
@@ -206,6 +212,11 @@ def test_the_doctor_does_not_take_a_name_for_a_model(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{ok} ")
     assert says in done.stdout
+
+
+def doctor(embedder: str, **options: object) -> Sequence[Finding]:
+    """What the doctor finds for the embedder, with these options of the plugin."""
+    return muniment_doctor(DoctorContext(storage="embedded:", embedder=embedder, data_dir="", options=options))
 
 
 async def _space(embedder: LocalEmbedder) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from muniment.errors import StorageUnavailable
-from muniment.ports import Audience, PluginContext
+from muniment.ports import Audience, PluginContext, Space
 from muniment_storage_mongo.mongod import ReplicaSet
 from muniment_storage_mongo.storage import create
 
+SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
 WRITES = 600
 ANN = Audience("ann")
 
@@ -21,6 +24,7 @@ async def test_no_acknowledged_write_is_lost(started: Callable[..., ReplicaSet],
     with started() as replica_set:
         storage = create(PluginContext(replica_set.url(), Path("unused"), {"primary_timeout": 1}))
         await storage.open()
+        await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
         acknowledged: list[str] = []
         refused: list[str] = []
 

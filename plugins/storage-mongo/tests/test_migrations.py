@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from muniment.errors import ConfigurationError
+from muniment.ports import Passages, Progress
 from muniment_storage_mongo.migrate import COLLECTIONS
 from muniment_storage_mongo.schema import API_TOKENS, STANDING, VERSION
 from muniment_storage_mongo.storage import MongoStorage
 
+SPACE = "test:8"
+REGISTRY_FIELDS = ("registration", "registered_at", "activated_at", "embedder")
 Clients = Callable[..., MongoStorage]
 
 OPEN = """
@@ -73,6 +76,40 @@ async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(clients: Cli
     await raw[STANDING].update_one({}, {"$set": {"version": 1}})
     assert await storage.migrate() == (f"collection {API_TOKENS}", f"schema {VERSION}")
     await is_whole(raw)
+
+
+async def test_spaces_of_an_earlier_release_are_used_on(
+    storage: MongoStorage, clients: Clients, writer: Any, raw: Any
+) -> None:
+    """Several that open one of version 2 at once bring spaces, memories and indexes up to date; its vectors count."""
+    for number in range(3):
+        await storage.apply(writer.create(f"m{number}"))
+    await storage.store_passages("m1", 1, Passages(SPACE, frozenset(), (), complete=False))
+    await storage.close()
+    for name in ("spaces", "memories"):
+        await raw.command({"collMod": name, "validator": {}})
+    await raw.gates.drop()
+    await raw.lanes.update_many({}, {"$unset": {"spaces": 1}})
+    await raw.spaces.update_many({}, {"$unset": dict.fromkeys(REGISTRY_FIELDS, 1)})
+    before = {"embedded": "$embedded_in.spaces", "newest_space": {"$first": "$embedded_in.spaces"}}
+    await raw.memories.update_many({}, [{"$set": before}, {"$unset": ["embedded_in"]}])
+    await raw.memories.create_index(["deleted", "newest_space"], name="unembedded")
+    await raw.passages.create_index(["scope_key", "space"], name="space")
+    await raw[STANDING].update_one({}, {"$set": {"version": 2}})
+
+    several = [clients() for _ in range(3)]
+    await asyncio.gather(*(one.open() for one in several))
+
+    await is_whole(raw)
+    (registered,) = await several[0].list_spaces()
+    assert (registered.space.id, registered.embedder, registered.activated_at) == (SPACE, None, None)
+    assert await several[1].space_progress(SPACE) == Progress(2, 3)
+    assert [one.memory_id for one in await several[2].unembedded(SPACE, limit=9)] == ["m1"]
+    assert await several[2].store_passages("m1", 1, Passages(SPACE, frozenset(), (), complete=True))
+    assert not await raw.memories.count_documents(
+        {"$or": [{"embedded": {"$exists": 1}}, {"newest_space": {"$exists": 1}}]}
+    )
+    assert await several[1].drop_space(SPACE)
 
 
 async def test_without_migrate_an_absent_schema_is_refused(clients: Clients, raw: Any) -> None:

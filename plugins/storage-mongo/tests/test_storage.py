@@ -41,7 +41,7 @@ async def test_background_vectors_never_survive_an_edit_that_overtook_them(
     """An edit that meets background vectors on their way waits for them, and drops them."""
     await storage.apply(writer.create("m1", "first", index=writer.index("first", ("old",))))
     async with raw.client.start_session() as session, await session.start_transaction():
-        await raw.memories.update_one({"_id": "m1"}, {"$set": {"embedded": []}}, session=session)
+        await raw.memories.update_one({"_id": "m1"}, {"$set": {"embedded_in.spaces": []}}, session=session)
         late = {"scope_key": "u:ann", "memory": "m1", "space": SPACE.id, "hash": "late", "vector": b"\0" * 32}
         await raw.passages.insert_one(late, session=session)
         edit = asyncio.ensure_future(storage.apply(writer.edit("m1", 1, "second", writer.index("second", ("new",)))))
@@ -72,6 +72,7 @@ async def test_background_vectors_for_an_old_version_are_dropped(storage: MongoS
 
 async def test_a_memory_complete_in_two_spaces_waits_in_neither(storage: MongoStorage, writer: Any) -> None:
     """Whichever was completed last."""
+    await storage.register_space(replace(SPACE, id="other:8"), np.eye(8, dtype=np.float32)[:2])
     await storage.apply(writer.create("m1", "first"))
     other = Passages("other:8", frozenset({"x"}), (PassageVector("x", np.ones(8, dtype=np.float32)),), complete=True)
     assert await storage.unembedded("other:8", limit=9)
@@ -146,8 +147,9 @@ async def test_names_and_texts_with_dollars_and_dots_are_kept_as_sent(storage: M
     assert await storage.find_projects(Audience("bob", frozenset({"$$ROOT"})), odd) == []
 
 
-async def test_the_largest_memory_fits_in_three_large_spaces(storage: MongoStorage, writer: Any) -> None:
-    """64,000 characters, cut into 800 passages, in three spaces of 3,072 dimensions: stored, moved and found."""
+async def test_the_largest_memory_fits_in_three_large_spaces(storage: MongoStorage, writer: Any, raw: Any) -> None:
+    """64,000 characters, cut into 800 passages, in three spaces of 3,072 dimensions: stored, moved, found, and one
+    space dropped."""
     content = " ".join(f"w{number:06}" for number in range(8_000))
     assert len(content) == limits.CONTENT_MAX - 1
     hashes = [f"{number:064}" for number in range(800)]
@@ -159,6 +161,8 @@ async def test_the_largest_memory_fits_in_three_large_spaces(storage: MongoStora
         return Passages(space, frozenset(hashes), fresh, complete=True)
 
     spaces = [f"space{number}:3072" for number in range(3)]
+    for space in spaces:
+        await storage.register_space(replace(SPACE, id=space, dimensions=3_072), np.eye(3_072, dtype=np.float32)[:2])
     index = Index(lexical.ANALYSER, lexical.analyse(content), passages(spaces[0]))
     await storage.apply(writer.create("m1", content, index=index))
     for space in spaces[1:]:
@@ -175,6 +179,8 @@ async def test_the_largest_memory_fits_in_three_large_spaces(storage: MongoStora
         )
         (hit,) = await storage.search(ANN, Selector(scope_key="p:p1"), query)
         assert (hit.memory.content, hit.ranked.words is not None) == (content, True)
+    assert await storage.drop_space(spaces[1])
+    assert await raw.passages.distinct("space") == [spaces[0], spaces[2]]
 
 
 async def test_a_mutation_finds_its_memory_where_it_moved(storage: MongoStorage, writer: Any) -> None:
@@ -200,15 +206,15 @@ async def test_times_do_not_go_back_with_the_server_s_clock(storage: MongoStorag
     assert (await storage.history(ANN, "m1", before=None, limit=1))[0].at == ahead
 
 
-async def test_a_transaction_that_never_wins_ends(clients: Any, writer: Any, raw: Any) -> None:
+async def test_a_transaction_that_never_wins_ends(storage: MongoStorage, clients: Any, writer: Any, raw: Any) -> None:
     """It is tried for its time, and then refused with nothing stored."""
-    storage = clients(primary_timeout=0.5)
-    await storage.open()
     await storage.apply(writer.create("m1"))
+    hasty = clients(primary_timeout=0.5)
+    await hasty.open()
     async with raw.client.start_session() as session, await session.start_transaction():
-        await raw.memories.update_one({"_id": "m1"}, {"$set": {"embedded": []}}, session=session)
+        await raw.memories.update_one({"_id": "m1"}, {"$set": {"embedded_in.spaces": []}}, session=session)
         with pytest.raises(StorageUnavailable, match="nothing of this write is stored"):
-            await storage.apply(writer.edit("m1", 1, "second"))
+            await hasty.apply(writer.edit("m1", 1, "second"))
     assert len(await storage.history(ANN, "m1", before=None, limit=9)) == 1
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from muniment.ports import (
 )
 from muniment_storage_postgres import agent_probe
 from muniment_storage_postgres.embedded import server as embedded
+from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import PostgresStorage, create
 
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
@@ -168,6 +169,34 @@ async def raw(schema: str, url: str) -> AsyncGenerator[psycopg.AsyncConnection[A
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute(f"SET search_path = {schema}, public".encode())
         yield connection
+
+
+LookedAt = Callable[..., Awaitable[float]]
+
+
+@pytest.fixture
+def looked_at(raw: psycopg.AsyncConnection[Any]) -> LookedAt:
+    """How many rows of a table a named statement looks at."""
+
+    async def count(table: str, statement: str, parameters: Mapping[str, Any]) -> float:
+        cursor = await raw.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + STATEMENTS[statement], parameters)
+        ((plan,),) = await cursor.fetchall()
+        scans = [node for node in _nodes(plan[0]["Plan"]) if node.get("Relation Name") == table]
+        assert scans, f"{statement} does not look at {table}"
+        return sum(map(_rows_of, scans))
+
+    return count
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)
+
+
+def _rows_of(node: Mapping[str, Any]) -> float:
+    removed = sum(node.get(f"Rows Removed by {how}", 0) for how in ("Filter", "Index Recheck"))
+    return (node["Actual Rows"] + removed) * node["Actual Loops"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import psycopg
 
 from muniment.conformance.agent_calls import ANN, HOUR, exchange
 from muniment.models import Agent
-from muniment.ports import Claim
+from muniment.ports import Claim, NewEvent
 from muniment_storage_postgres.storage import PostgresStorage
 
 
@@ -50,3 +50,35 @@ async def test_what_the_cap_took_is_gone_though_its_row_is_there(storage: Postgr
     assert [stored.exchange.revision for stored in facts.exchanges] == [3, 2]
     digest = (await storage.claim(Claim(ANN, ["t"], HOUR, 5))).digest
     assert ([entry.revision for entry in digest.entries], digest.evicted) == ([2, 3], 1)
+
+
+async def test_asking_whose_events_wait_costs_no_event_that_does_not(
+    storage: PostgresStorage, raw: Any, looked_at: Any
+) -> None:
+    """Of 20,000 events that are acknowledged, others' or out, none is looked at."""
+    await storage.enqueue(NewEvent("mine", ANN, {}))
+    await raw.execute(
+        "INSERT INTO event (agent_name, instance_id, id, payload, enqueued_at, acked, attempts, token, lease_until)"
+        " SELECT CASE mod(n, 4) WHEN 0 THEN 'other' ELSE %s END, %s, n::text, '{}', now(), mod(n, 2) = 1, 1,"
+        " CASE WHEN mod(n, 4) > 0 THEN 'token' END, now() + interval '1 hour' FROM generate_series(1, 20000) n",
+        (ANN.name, ANN.instance),
+    )
+    await raw.execute("VACUUM ANALYZE event")
+    nobody = Agent(name="nobody", instance="1")
+    assert await storage.agents_waiting([ANN, nobody], attempts_max=3) == {ANN}
+    parameters = {"agents": [ANN.name, nobody.name], "instances": [ANN.instance, nobody.instance], "attempts_max": 3}
+    assert await looked_at("event", "agents_waiting", parameters) < 10
+
+
+async def test_a_trail_costs_what_it_shows(storage: PostgresStorage, raw: Any, looked_at: Any) -> None:
+    """Neither the histories of a scope's memories nor its earlier pages are looked at."""
+    await raw.execute(
+        "INSERT INTO audit (id, at, actor, surface, action, memory_id, version, changed, scope_key)"
+        " SELECT n::text, now() - n * interval '1 second', 'ann', 'test', 'test',"
+        " CASE WHEN mod(n, 10) > 0 THEN n::text END, 1, '{}', 'u:ann' FROM generate_series(1, 20000) n"
+    )
+    await raw.execute("VACUUM ANALYZE audit")
+    first = await storage.trail("u:ann", after=None, limit=5)
+    assert [entry.id for entry in first] == ["10", "20", "30", "40", "50"]
+    parameters = {"scope_key": "u:ann", "after_at": first[-1].at, "after_id": first[-1].id, "limit": 5}
+    assert await looked_at("audit", "scope_trail", parameters) < 10

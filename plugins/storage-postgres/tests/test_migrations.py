@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -16,11 +17,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from muniment.errors import ConfigurationError
+from muniment.ports import Progress, Space
 from muniment_storage_postgres.schema import REVISIONS, SIDE_TABLES, VERSION_TABLE, metadata
 from muniment_storage_postgres.storage import PostgresStorage
 
 Clients = Callable[..., PostgresStorage]
 
+SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
 
 MIGRATE = """
 import sys
@@ -105,16 +108,34 @@ async def test_a_schema_of_a_newer_release_is_refused(url: str, clients: Clients
         await clients().migrate()
 
 
-async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(url: str, clients: Clients) -> None:
-    """One without API tokens gets their table, by the one step that it has not had."""
+UNDO = """
+DROP TABLE api_token;
+ALTER TABLE space DROP COLUMN embedder, DROP COLUMN registered_at, DROP COLUMN activated_at;
+DROP TABLE embedding_lease, approximate;
+DROP INDEX memory_embedded;
+CREATE INDEX memory_embedded ON memory (embedded_in) WHERE NOT deleted;
+DROP INDEX audit_scope
+"""
+"""What makes a schema one of revision 0002 again."""
+
+
+async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(url: str, clients: Clients, writer: Any) -> None:
+    """One without API tokens, and whose spaces have no times, gets them by the steps that it has not had; what is in it
+    stays."""
     storage = clients()
     await storage.open()
+    await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
+    await storage.apply(writer.create("m1"))
     schema = (await storage.describe())["schema"].split()[0]
     await storage.close()
     with psycopg.connect(url) as connection:
-        connection.execute(f"DROP TABLE {schema}.api_token".encode())
-        connection.execute(f"UPDATE {schema}.{VERSION_TABLE} SET version_num = '0002'".encode())
-    assert await storage.migrate() == ("0003 api tokens",)
+        connection.execute(f"SET search_path = {schema}, public".encode())
+        connection.execute(UNDO.encode())
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0002'".encode())
+    assert await storage.migrate() == ("0003 api tokens", "0004 the registry of spaces")
     await storage.open()
     assert await storage.list_tokens(after=None, limit=1) == []
+    (registered,) = await storage.list_spaces()
+    assert (registered.space, registered.embedder, registered.activated_at) == (SPACE, None, None)
+    assert await storage.space_progress(SPACE.id) == Progress(1, 1)
     await storage.close()

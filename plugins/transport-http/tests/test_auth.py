@@ -20,6 +20,9 @@ from muniment_transport_http import stream
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
+LOOKED = ": nothing new"
+"""What a stream says when it has looked at its credentials and nothing arrived."""
+
 
 @pytest.fixture
 async def client(engine: Engine, serve: Open) -> AsyncGenerator[httpx2.AsyncClient]:
@@ -128,13 +131,15 @@ async def test_the_stream_is_for_who_may_claim(engine: Engine, client: httpx2.As
         assert opened.status_code == 200
     refused = await client.get("/v1/agent/events", headers=await bearer(engine, "read", "agent=ada/1"))
     assert refused.status_code == 403
+    assert refused.json()["details"] == {"error": "insufficient_scope"}
+    assert refused.headers["www-authenticate"].startswith('Bearer realm="muniment", error="insufficient_scope", ')
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_stream_ends_with_its_credentials(
     engine: Engine, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    """At the next check after its token was revoked; another token's end is nothing to it."""
+    """At the next look after its token was revoked; another token's end is nothing to it."""
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.1)
     storage = engine.storage
     assert isinstance(storage, TokenStorage)
@@ -144,13 +149,13 @@ async def test_a_stream_ends_with_its_credentials(
     (other,) = [token for token in await storage.list_tokens(after=None, limit=9) if token.id != own.id]
     async with asyncio.timeout(30), client.stream("GET", "/v1/agent/events", headers=opened) as response:
         lines = response.aiter_lines()
-        while await anext(lines) != "event: check":
+        while await anext(lines) != LOOKED:
             pass
         await storage.revoke_token((other if goes_on else own).id)
         ended = True
         checks = 0
         async for line in lines:
-            checks += line == "event: check"
+            checks += line == LOOKED
             if checks > 3:
                 ended = False
                 break

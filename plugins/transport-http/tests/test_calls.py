@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx2
 import pytest
 
-from muniment.models import Agent
+from muniment.authentication.audited_tokens import AuditedTokens
+from muniment.engine import Engine
+from muniment.errors import StorageUnavailable
+from muniment.models import Agent, CallContext, Principal
+from muniment.ports import Callers
+from muniment.reference import ReferenceStorage
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
@@ -462,3 +468,104 @@ async def test_an_event_goes_its_way(connect: Open) -> None:
 
     assert (enqueued.status_code, delivery["id"]) == (201, enqueued.json()["id"])
     assert acked.json()["outcome"] == "acknowledged"
+
+
+async def test_who_lost_the_access_is_told_of_a_new_project(connect: Open) -> None:
+    """A write by the key of a project that is shared no longer makes one of its writer's own, and says so."""
+    path = f"/v1/projects/{quote('acme/web', safe='')}"
+    async with connect("bob", "web-team") as bob:
+        async with connect() as alice:
+            shared = (await alice.put(path)).json()["project"]["id"]
+            await alice.put(f"{path}/shares/web-team", json={"access": "rw"})
+            before = (await bob.post("/v1/memories", json={"content": "c", "project": "acme/web"})).json()
+            await alice.delete(f"{path}/shares/web-team")
+        after = (await bob.post("/v1/memories", json={"content": "c", "project": "acme/web"})).json()
+        again = (await bob.post("/v1/memories", json={"content": "c", "project": "acme/web"})).json()
+        (own,) = (await bob.get("/v1/projects")).json()["items"]
+
+    assert [(one["project_created"], one["project_id"]) for one in (before, after, again)] == [
+        (False, shared),
+        (True, own["id"]),
+        (False, own["id"]),
+    ]
+
+
+async def test_the_history_of_a_project_is_read_in_pages(connect: Open) -> None:
+    """Who did what, through which surface; with which group only its owner is told."""
+    path = f"/v1/projects/{quote('acme/web', safe='')}"
+    async with connect() as alice, connect("bob", "web-team") as bob:
+        await alice.put(path)
+        await alice.put(f"{path}/shares/web-team", json={"access": "ro"})
+        first = await alice.get(f"{path}/history", params={"limit": 1})
+        second = await alice.get(first.links["next"]["url"])
+        told = (await bob.get(f"{path}/history")).json()["items"]
+        hidden = await bob.get(f"{path}x/history")
+
+    (shared,), (registered,) = first.json()["items"], second.json()["items"]
+    assert [(one["action"], one["actor"], one["surface"]) for one in (shared, registered)] == [
+        ("project.share", "alice", "http"),
+        ("project.register", "alice", "http"),
+    ]
+    assert shared["details"] == {"group": "web-team", "access": "ro"}
+    assert "link" not in second.headers
+    assert told == [{**one, "details": None} for one in (shared, registered)]
+    problem(hidden, 404, "unknown_project")
+
+
+async def test_the_platform_reads_what_was_done_with_tokens(engine: Engine, connect: Open) -> None:
+    """And nobody else."""
+    tokens = AuditedTokens(engine.storage, "olga", "cli")
+    _, token = await tokens.create("ci", frozenset(), ("read",), None)
+    await tokens.revoke(token.id)
+    async with connect("runtime", platform=True) as platform, connect() as alice:
+        entries = (await platform.get("/v1/tokens/history")).json()["items"]
+        refused = await alice.get("/v1/tokens/history")
+
+    assert {(one["action"], one["actor"], one["details"]["token"]) for one in entries} == {
+        ("token.create", "olga", token.id),
+        ("token.revoke", "olga", token.id),
+    }
+    problem(refused, 403, "access_denied")
+
+
+async def test_a_storage_that_cannot_read_trails_says_so(serve: Open) -> None:
+    """501 where its plugin is of contract 1.1, for whoever might read the trail; what may not be read stays hidden."""
+
+    class Older:
+        def __init__(self, storage: ReferenceStorage) -> None:
+            self._storage = storage
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "trail":
+                raise AttributeError(name)
+            return getattr(self._storage, name)
+
+    alice = Callers(CallContext(principal=Principal(user="alice", platform=True)))
+    storage = cast(ReferenceStorage, Older(ReferenceStorage()))
+    async with Engine(storage, None, background=False) as engine, serve(engine, alice) as client:
+        await client.put("/v1/projects/web")
+        refused = [await client.get(f"/v1/{path}/history") for path in ("projects/web", "tokens")]
+        hidden = await client.get("/v1/projects/other/history")
+
+    for one in refused:
+        problem(one, 501, "capability_not_supported")
+    problem(hidden, 404, "unknown_project")
+
+
+async def test_what_is_wrong_with_the_storage_is_in_the_log_alone(
+    serve: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A caller is told what to do, and an id by which whoever runs the server finds the cause."""
+
+    class Away(ReferenceStorage):
+        async def list_projects(self, *_: Any, **__: Any) -> Any:
+            raise StorageUnavailable("/var/lib/memories.db cannot grow, its disk is full; free space there.")
+
+    alice = Callers(CallContext(principal=Principal(user="alice")))
+    async with Engine(Away(), None, background=False) as engine, serve(engine, alice) as client:
+        refused = problem(await client.get("/v1/projects"), 503, "storage_unavailable")
+
+    assert "/var" not in json.dumps(refused)
+    (record,) = [one for one in caplog.records if one.name == "muniment.serving.incidents"]
+    assert "/var/lib/memories.db" in record.getMessage()
+    assert refused["details"]["id"] in record.getMessage()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,6 +15,7 @@ from muniment.engine import Engine
 from muniment.models import Agent, CallContext, Principal
 from muniment.ports import Callers
 from muniment.serving import doorway, http
+from muniment.serving.addresses import Address, listening
 from muniment_transport_http import open_streams
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
@@ -131,3 +134,63 @@ async def test_a_body_whose_length_is_said_twice_ends_the_connection(client: htt
 
     assert headers["connection"] == "close"
     assert b"HTTP/1.1" not in rest
+
+
+@asynccontextmanager
+async def answering(size: int) -> AsyncGenerator[tuple[socket.socket, asyncio.Event]]:
+    """A socket that has asked for so many bytes and not begun to take them, and what is set once it has lost its
+    connection. Neither end's system takes much in between."""
+    lost = asyncio.Event()
+    connection_lost = http._Protocol.connection_lost  # pyright: ignore[reportPrivateUsage]
+
+    class Watched(http._Protocol):  # pyright: ignore[reportPrivateUsage]
+        def connection_lost(self, exc: Exception | None) -> None:
+            connection_lost(self, exc)
+            lost.set()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b" " * size})
+
+    ending = asyncio.Event()
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        listening(Address("127.0.0.1", 0)) as listener,
+        socket.socket() as client,
+    ):
+        patched.setattr(http, "_Protocol", Watched)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.setblocking(False)
+        serving = asyncio.create_task(http.serve_app(listener, app, ending))
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, listener.getsockname())
+        await loop.sock_sendall(client, PROBE.encode())
+        try:
+            yield client, lost
+        finally:
+            ending.set()
+            await serving
+
+
+@pytest.mark.parametrize("size", [60_000, 10_000_000])
+async def test_a_client_that_does_not_take_its_answer_is_cut_off(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the answer is being written, and also where all of it is and the connection would be closed."""
+    monkeypatch.setattr(http, "TAKE_SECONDS", 0.1)
+    monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
+    async with answering(size) as (_, lost), asyncio.timeout(30):
+        await lost.wait()
+
+
+async def test_a_client_that_takes_its_answer_slowly_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often is looked meanwhile."""
+    monkeypatch.setattr(http, "TAKE_SECONDS", 0.02)
+    monkeypatch.setattr(http, "TAKEN_LEAST", 1)
+    size, taken = 2_000_000, b""
+    async with answering(size) as (client, lost), asyncio.timeout(60):
+        while len(taken.partition(b"\r\n\r\n")[2]) < size:
+            part = await asyncio.get_running_loop().sock_recv(client, 65_536)
+            assert part, "the connection ended before the answer did"
+            taken += part
+        assert not lost.is_set()

@@ -139,3 +139,14 @@ def test_it_is_printed_without_a_storage() -> None:
 def test_the_stream_is_described() -> None:
     """As what it is: server-sent events."""
     assert list(DOCUMENT["paths"][STREAM_PATH]["get"]["responses"]["200"]["content"]) == ["text/event-stream"]
+
+
+def test_a_challenge_is_described_where_there_may_be_one() -> None:
+    """401 has one, 403 may have one, and where nobody is asked for credentials there is none."""
+    responses = DOCUMENT["components"]["responses"]
+    open_to_all = openapi.document(authenticated=False)["components"]["responses"]
+
+    unauthorized, forbidden = (responses[name]["headers"]["WWW-Authenticate"] for name in ("Unauthorized", "Forbidden"))
+    assert resolved(unauthorized)["required"]
+    assert not resolved(forbidden).get("required")
+    assert "WWW-Authenticate" not in open_to_all["Forbidden"]["headers"]

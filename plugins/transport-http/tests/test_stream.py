@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, cast
 
 import httpx2
 import pytest
 
-from muniment.engine import Engine
+from muniment.engine import Engine, lookout
 from muniment.errors import RateLimited
 from muniment.models import Agent, CallContext, Principal
+from muniment.ports import Callers, WaitingStorage
+from muniment.reference import ReferenceData, ReferenceStorage
 from muniment_transport_http import open_streams, stream
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
 ADA = Agent(name="ada", instance="1")
 PLATFORM = CallContext(principal=Principal(user="platform", platform=True))
+KEEPER = CallContext(principal=Principal(user="keeper", agent=ADA))
 PATH = "/v1/agent/events"
 
 
@@ -57,49 +61,111 @@ async def enqueue(engine: Engine, agent: Agent = ADA) -> str:
     return str(answer.model_dump()["id"])
 
 
+class Older:
+    """A storage of contract 1.1, which cannot tell whose events wait."""
+
+    def __init__(self, storage: ReferenceStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "agents_waiting":
+            raise AttributeError(name)
+        return getattr(self._storage, name)
+
+
+@pytest.fixture
+async def older(serve: Open) -> AsyncGenerator[tuple[Engine, httpx2.AsyncClient]]:
+    """An engine over such a storage, and Ada's client of it."""
+    storage = cast(ReferenceStorage, Older(ReferenceStorage()))
+    assert not isinstance(storage, WaitingStorage)
+    async with Engine(storage, None, background=False) as engine, serve(engine, Callers(KEEPER)) as client:
+        yield engine, client
+
+
 async def test_an_agent_is_told_when_something_arrives(engine: Engine, connect: Open) -> None:
-    """First that it may look, then of each arrival; nothing is claimed by it, and others' arrivals are not told."""
-    async with connect("keeper", agent=ADA) as client:
-        async with listening(client) as said:
-            first = await anext(said)
-            await enqueue(engine, Agent(name="bea", instance="1"))
-            event = await enqueue(engine)
-            second = await anext(said)
+    """Of what waits and of each arrival; nothing is claimed by it, and others' arrivals are not told."""
+    first = await enqueue(engine)
+    async with connect("keeper", agent=ADA) as client, listening(client) as said:
+        of_first = await anext(said)
         (delivery,) = (await client.post("/v1/agent/events/claim", json={})).json()["items"]
+        await enqueue(engine, Agent(name="bea", instance="1"))
+        second = await enqueue(engine)
+        of_second = await anext(said)
+        (other,) = (await client.post("/v1/agent/events/claim", json={})).json()["items"]
 
-    assert [first.event, second.event] == ["check", "claimable"]
-    assert first.id != second.id
-    assert (delivery["id"], delivery["attempts"]) == (event, 1)
+    assert [of_first.event, of_second.event] == ["claimable", "claimable"]
+    assert of_first.id != of_second.id
+    assert [(one["id"], one["attempts"]) for one in (delivery, other)] == [(first, 1), (second, 1)]
 
 
-async def test_who_comes_back_is_told_what_it_missed(engine: Engine, connect: Open) -> None:
-    """With Last-Event-ID it is told at once only if something arrived since; another process's id counts as none."""
-    async with connect("keeper", agent=ADA) as client:
-        async with listening(client) as said:
-            last = (await anext(said)).id
-        async with listening(client, last) as said:
-            waiting = asyncio.ensure_future(anext(said))
-            await client.get("/v1/memories")
-            told_nothing_new = not waiting.done()
-            await enqueue(engine)
-            arrived = await waiting
+async def test_an_agent_is_told_of_what_another_process_did(serve: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enqueued there, or claimed there and not acknowledged in time; over a client of the same data."""
+    monkeypatch.setattr(lookout, "LOOK_SECONDS", 0.01)
+    data, behind = ReferenceData(), [timedelta(0)]
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + behind[0]
+
+    async with (
+        Engine(ReferenceStorage(data, clock=clock), None, background=False) as here,
+        Engine(ReferenceStorage(data, clock=clock), None, background=False) as there,
+        serve(here, Callers(KEEPER)) as client,
+        listening(client) as said,
+    ):
+        await enqueue(there)
+        enqueued = await anext(said)
+        claimed = (await there.call("event.claim", {"lease_seconds": 600}, KEEPER)).model_dump()["items"]
+        behind[0] = timedelta(seconds=601)
+        lost = await anext(said)
+        (again,) = (await client.post("/v1/agent/events/claim", json={})).json()["items"]
+
+    assert (enqueued.event, lost.event) == ("claimable", "claimable")
+    assert (again["id"], again["attempts"]) == (claimed[0]["id"], 2)
+
+
+async def test_a_stream_without_news_is_kept(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By comments, which a client passes over, so that a lost connection is found; and it ends by itself."""
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(stream, "STREAM_SECONDS", 0.5)
+
+    async with connect("keeper", agent=ADA) as client, client.stream("GET", PATH) as response:
+        lines = [line async for line in response.aiter_lines() if line]
+
+    assert len(lines) > 3
+    assert set(lines[1:]) == {": nothing new"}
+
+
+async def test_who_comes_back_is_told_what_it_missed(older: tuple[Engine, httpx2.AsyncClient]) -> None:
+    """Where the storage cannot tell, with Last-Event-ID it is told at once only if something arrived since; another
+    process's id counts as none."""
+    engine, client = older
+    async with listening(client) as said:
+        last = (await anext(said)).id
+    async with listening(client, last) as said:
+        waiting = asyncio.ensure_future(anext(said))
+        await client.get("/v1/memories")
+        told_nothing_new = not waiting.done()
         await enqueue(engine)
-        async with listening(client, arrived.id) as said:
-            missed = await anext(said)
-        async with listening(client, "0badc0de-1") as said:
-            foreign = await anext(said)
+        arrived = await waiting
+    await enqueue(engine)
+    async with listening(client, arrived.id) as said:
+        missed = await anext(said)
+    async with listening(client, "0badc0de-1") as said:
+        foreign = await anext(said)
 
     assert told_nothing_new
     assert (arrived.event, missed.event, foreign.event) == ("claimable", "check", "check")
     assert missed.id == foreign.id != arrived.id
 
 
-async def test_an_agent_is_told_to_look_now_and_then(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing arrives in this process it is told to look all the same; and the stream ends by itself."""
+async def test_an_agent_is_told_to_look_now_and_then(
+    older: tuple[Engine, httpx2.AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the storage cannot tell and nothing arrives in this process; and the stream ends by itself."""
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(stream, "STREAM_SECONDS", 0.5)
 
-    async with connect("keeper", agent=ADA) as client, listening(client) as said:
+    async with listening(older[1]) as said:
         told = [one async for one in said]
 
     assert len(told) > 2
@@ -107,12 +173,15 @@ async def test_an_agent_is_told_to_look_now_and_then(connect: Open, monkeypatch:
     assert len({one.id for one in told}) == 1
 
 
-async def test_a_busy_agent_is_told_to_look_too(engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_agent_is_told_to_look_too(
+    older: tuple[Engine, httpx2.AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Arrivals do not put off the look at leases and credentials."""
     monkeypatch.setattr(stream, "CHECK_SECONDS", 0.2)
+    engine, client = older
     told: list[str] = []
 
-    async with connect("keeper", agent=ADA) as client, listening(client) as said, asyncio.timeout(30):
+    async with listening(client) as said, asyncio.timeout(30):
         first = await anext(said)
         while "check" not in told:
             await enqueue(engine)
@@ -150,11 +219,12 @@ async def test_head_opens_no_stream(connect: Open, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("own", "everybody", "limit"), [(2, 9, 2), (9, 2, 2)])
 async def test_no_more_streams_than_there_may_be(
-    connect: Open, monkeypatch: pytest.MonkeyPatch, own: int, everybody: int, limit: int
+    engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch, own: int, everybody: int, limit: int
 ) -> None:
     """One too many of a principal's, or of all, is 429 with Retry-After; one that ended makes room."""
     monkeypatch.setattr(open_streams, "OWN_MAX", own)
     monkeypatch.setattr(open_streams, "ALL_MAX", everybody)
+    await enqueue(engine)
     async with connect("keeper", agent=ADA) as client, AsyncExitStack() as others:
         async with listening(client) as said:
             await anext(said)
@@ -191,9 +261,10 @@ def test_a_principal_has_its_own_share_of_streams() -> None:
     streams.admit(ada)
 
 
-async def test_streams_end_with_the_server(connect: Open) -> None:
+async def test_streams_end_with_the_server(engine: Engine, connect: Open) -> None:
     """A stream that waits does not hold the end up."""
     ending = asyncio.Event()
+    await enqueue(engine)
     async with connect("keeper", agent=ADA, ending=ending) as client, listening(client) as said:
         await anext(said)
         ending.set()
@@ -204,6 +275,7 @@ async def test_streams_end_with_the_server(connect: Open) -> None:
 
 async def test_a_stream_that_a_client_left_waits_for_nothing(engine: Engine, connect: Open) -> None:
     """Nothing of it stays behind."""
+    await enqueue(engine)
     async with connect("keeper", agent=ADA) as client:
         async with listening(client) as said:
             await anext(said)
@@ -214,3 +286,4 @@ async def test_a_stream_that_a_client_left_waits_for_nothing(engine: Engine, con
             await asyncio.sleep(0.01)
 
     assert not engine.arrivals.waited_for(ADA)
+    await engine.lookout.ended()

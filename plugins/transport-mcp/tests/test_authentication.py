@@ -203,11 +203,14 @@ class Proving(Verifier):
 async def test_a_larger_scope_is_asked_for_by_a_challenge(revision: str) -> None:
     """As the protocol's authorization says: 403 with insufficient_scope and the scope by which the tool is called.
 
-    The error is that of the request, and everything else is answered as ever.
+    The error is that of the request, and everything else is answered as ever. A client sees what it may ask for: what
+    it did not see it would not call.
     """
     storage = ReferenceStorage()
     reader = Proving(Principal(user="corp:alice", read_only=True, write_scope="m:write"), storage)
     async with serving(Callers(LOCAL, reader, url=URL), storage) as server:
+        async with client(server, "Bearer x") as opened:
+            tools = {tool.name for tool in (await opened.list_tools()).tools}
         refused = await called(server, "memory_write", {"content": "A deed."}, revision)
         others = [
             await called(server, "memory_list", {}, revision),
@@ -215,6 +218,7 @@ async def test_a_larger_scope_is_asked_for_by_a_challenge(revision: str) -> None
             await called(server, "nothing", {}, revision),
         ]
 
+    assert tools == {tool_name(name) for name, operation in OPERATIONS.items() if operation.audience == "user"}
     assert refused.status_code == 403
     challenge = refused.headers["www-authenticate"]
     assert challenge.startswith('Bearer realm="muniment", error="insufficient_scope", ')

@@ -21,6 +21,7 @@ from muniment.models import CallContext, Principal
 from muniment.ports import Callers, PluginContext
 from muniment.reference import ReferenceStorage
 from muniment.serving.addresses import Address, listening
+from muniment_transport_mcp import frames
 from muniment_transport_mcp.http import HttpTransport
 from muniment_transport_mcp.transport import create
 
@@ -209,3 +210,31 @@ def test_addresses_of_this_machine() -> None:
     for url, host in (("127.0.0.1:0", "127.0.0.1"), ("127.1.2.3:80", "127.1.2.3"), ("localhost:1", "127.0.0.1")):
         assert HttpTransport.at(f"http://{url}").address.host == host
     assert HttpTransport.at("http://[::1]:8765").address.host == "::1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [('{"content": "a", "content": "b"}', "content"), ('{"content": "a", "x": [{"z": 1, "z": 1}]}', "z")],
+)
+async def test_a_member_is_said_once(bare: Bare, arguments: str, name: str) -> None:
+    """Two members of one name are refused at any depth, and nothing is written, as over HTTP by itself."""
+    client, url = bare
+    body = CALL | {"params": {"name": "memory_write", "arguments": "<>"}}
+    refused = await client.post(url, content=json.dumps(body).replace('"<>"', arguments))
+    listed = await client.post(url, json=CALL)
+
+    assert refused.status_code == 422
+    error = refused.json()["error"]
+    assert (error["data"]["code"], error["data"]["details"]) == ("invalid_input", {"field": "body"})
+    assert f'"{name}" more than once' in error["message"]
+    assert json.loads(listed.json()["result"]["content"][0]["text"])["items"] == []
+
+
+def test_a_member_of_a_line_is_said_once() -> None:
+    """Over stdio too; the request that it is of is answered."""
+    with pytest.raises(frames.BadFrame) as refused:
+        frames.decode(b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"a": 1, "a": 2}}')
+
+    answer = refused.value.answer
+    assert answer is not None
+    assert (answer.id, answer.error.data["code"]) == (7, "invalid_input")

@@ -1,9 +1,12 @@
-"""Files that a command writes: whole or not at all, and refused before the work that they are to hold."""
+"""Files and directories that a command writes: whole or not at all, and refused before the work that they hold."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from muniment.errors import ConfigurationError
@@ -39,6 +42,33 @@ def write(option: str, path: Path, text: str) -> None:
         raise _refusal(option, path, error) from None
 
 
+@contextmanager
+def directory(path: Path, remedy: str) -> Generator[Path]:
+    """An empty directory to fill, which becomes ``path`` once the block is left well; otherwise nothing of it is left.
+
+    Raises ConfigurationError, ending in the ``remedy``, where ``path`` holds something or cannot be made.
+    """
+    place = Path(os.path.realpath(path))
+    try:
+        if place.exists() and not (place.is_dir() and not any(place.iterdir())):
+            raise ConfigurationError(f"{path} is there already, and no empty directory; {remedy}.")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}.", dir=place.parent))
+    except OSError as error:
+        raise _unwritable(path, error, remedy) from None
+    try:
+        yield staged
+        staged.chmod(0o777 & ~_umask())
+        if place.is_dir():
+            place.rmdir()
+        staged.rename(place)
+    except BaseException as error:
+        shutil.rmtree(staged, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error, remedy) from None
+        raise
+
+
 def _beside(path: Path) -> str:
     """A new empty file in the same directory."""
     place = Path(os.path.realpath(path))
@@ -59,7 +89,9 @@ def _umask() -> int:
 
 
 def _refusal(option: str, path: Path, error: OSError) -> ConfigurationError:
+    return _unwritable(f"{option} {path}", error, "name a file in a directory that you can write to")
+
+
+def _unwritable(what: Path | str, error: OSError, remedy: str) -> ConfigurationError:
     cause = (error.strerror or type(error).__name__).lower()
-    return ConfigurationError(
-        f"{option} {path} cannot be written: {cause}; name a file in a directory that you can write to."
-    )
+    return ConfigurationError(f"{what} cannot be written: {cause}; {remedy}.")

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -21,7 +21,7 @@ from muniment.errors import ConfigurationError, MunimentError, PluginError
 if TYPE_CHECKING:
     from muniment.conformance.report import Report, Result
     from muniment.conformance.self_test import SelfTest
-    from muniment.conformance.target import Target
+    from muniment.conformance.target import StorageTarget, Target
 
 _FILE = click.Path(path_type=Path)
 
@@ -29,6 +29,7 @@ _FILE = click.Path(path_type=Path)
 @click.command("conform", short_help="Judge an installed plugin by the conformance suite.")
 @click.argument("name")
 @click.option("--url", metavar="URL", help="Judge it there, as its README says, instead of what it starts itself.")
+@click.option("--on", metavar="NAME", help="Judge an embedder or a transport over this storage plugin.")
 @click.option(
     "--only", metavar="ID", multiple=True, help="Only this invariant or family, such as MUT-03 or ACC; repeat for more."
 )
@@ -50,6 +51,7 @@ _FILE = click.Path(path_type=Path)
 def command(
     name: str,
     url: str | None,
+    on: str | None,
     only: tuple[str, ...],
     json: Path | None,
     junit: Path | None,
@@ -70,13 +72,15 @@ def command(
     files = {option: path for option, path in (("--json", json), ("--junit", junit), ("--badge", badge)) if path}
     if self_test and files:
         raise ConfigurationError(f"--self-test writes no report; leave {' and '.join(files)} out.")
+    if self_test and on is not None:
+        raise ConfigurationError("--self-test judges the target alone; leave --on out.")
     if len({path.resolve() for path in files.values()}) < len(files):
         raise ConfigurationError(f"{' and '.join(files)} name the same file; give each its own.")
     for option, path in files.items():
         artefacts.check(option, path)
 
     def work() -> int:
-        found = (_try if self_test else judge)(name, url, only, seed, timeout)
+        found = _try(name, url, only, seed, timeout) if self_test else judge(name, url, only, seed, timeout, on)
         click.echo(found.as_text(), nl=False)
         for option, path in files.items():
             artefacts.write(option, path, _texts()[option](cast("Report", found)))
@@ -86,7 +90,12 @@ def command(
 
 
 def judge(
-    name: str, url: str | None, only: tuple[str, ...] = (), seed: int | None = None, timeout: float = 120.0
+    name: str,
+    url: str | None,
+    only: tuple[str, ...] = (),
+    seed: int | None = None,
+    timeout: float = 120.0,
+    on: str | None = None,
 ) -> Report:
     """The suite's report on an installed plugin. Raises ConfigurationError where it cannot be judged."""
     import asyncio
@@ -95,6 +104,8 @@ def judge(
 
     with _Judging(name):
         target = target_of(name, url)
+        if on is not None:
+            target.over = _storage_under(target, on)
         return asyncio.run(run(target, only=only or None, seed=seed, timeout=timeout, progress=_say, url=url))
 
 
@@ -117,6 +128,18 @@ def target_of(name: str, url: str | None) -> Target:
             f"{name} was not judged: its target {descriptor.conformance} raised {type(error).__name__} "
             f"({redact(str(error))}); mend it."
         ) from error
+
+
+def _storage_under(target: Target, on: str) -> StorageTarget[Any]:
+    """The target of the storage plugin ``on``. Raises ConfigurationError where that, or the target, does not fit."""
+    from muniment.conformance.target import StorageTarget
+
+    if isinstance(target, StorageTarget):
+        raise ConfigurationError(f"{target.name} keeps its data itself; --on is for embedders and transports.")
+    under = cast("Target", target_of(on, None))
+    if not isinstance(under, StorageTarget):
+        raise ConfigurationError(f"--on {on} is no storage; name one that `muniment plugins` lists as a storage.")
+    return cast("StorageTarget[Any]", under)
 
 
 def _try(name: str, url: str | None, only: tuple[str, ...], seed: int | None, timeout: float) -> SelfTest:

@@ -125,7 +125,7 @@ def hooks(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
     context = DoctorContext(
         storage=redact(loaded.storage), embedder=redact(loaded.embedder), data_dir=str(loaded.data_dir)
     )
-    return plugins.doctor(context)
+    return plugins.doctor(context, loaded.plugins)
 
 
 def within(seconds: float, name: str, check: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:

@@ -1,4 +1,5 @@
-"""``muniment mcp-config``: what to tell an MCP client so that it starts this server, with absolute paths."""
+"""``muniment mcp-config``: what to tell an MCP client so that it starts this server, with absolute paths, or reaches
+one that runs at a URL."""
 
 from __future__ import annotations
 
@@ -42,19 +43,42 @@ CLIENTS: Mapping[str, Client] = {
 @click.command("mcp-config", short_help="Print the configuration that makes an MCP client start this server.")
 @click.option("--client", required=True, type=click.Choice(sorted(CLIENTS)), help="For which client.")
 @click.option("--name", default="muniment", show_default=True, help="What the client calls the server.")
+@click.option("--http", "url", metavar="URL", help="Reach a server that runs at this URL instead of starting one.")
+@click.option(
+    "--token-variable",
+    default="MUNIMENT_TOKEN",
+    show_default=True,
+    metavar="NAME",
+    help="With --http: where the client has the token from, if it reads variables.",
+)
+@click.option("--sign-in", is_flag=True, help="With --http: no token; the client signs its user in.")
 @options.configured
-def command(client: str, name: str, **flags: Any) -> None:
-    """Print the configuration that makes an MCP client start this server.
+def command(client: str, name: str, url: str | None, token_variable: str, sign_in: bool, **flags: Any) -> None:
+    """Print the configuration that makes an MCP client start this server, or reach one at a URL.
 
-    The options of the configuration that you give here become those of the server. Standard output is the JSON
-    alone; where it belongs is said on standard error.
+    The options of the configuration that you give here become those of the server that is started. With --http none
+    is, and the client sends a token, which is never printed. Standard output is the JSON alone; where it belongs is
+    said on standard error.
     """
     import json
 
+    described = CLIENTS[client]
+    if url is not None:
+        from muniment.cli import mcp_remote
+
+        if given := options.given(flags):
+            raise ConfigurationError(
+                f"{', '.join(f'--{key}'.replace('_', '-') for key in given)} are for a server that the client starts; "
+                "with --http it runs already, so leave them out."
+            )
+        variable = None if sign_in else token_variable
+        click.echo(json.dumps(mcp_remote.configuration(client, described.key, name, url, variable), indent=2))
+        click.echo(f"Merge this into {described.file}, then restart the client.", err=True)
+        click.echo(mcp_remote.to_do(client, variable), err=True)
+        return
     loaded = options.settings(flags)
     _refuse_secrets(flags)
     start = ["-m", "muniment", "serve", *_arguments(flags)]
-    described = CLIENTS[client]
     click.echo(json.dumps({described.key: {name: entry(described.shape, start)}}, indent=2))
     click.echo(f"Merge this into {described.file}, then restart the client.", err=True)
     ignored = sorted({loaded.origin(key) for key in type(loaded).model_fields if loaded.origin(key).isupper()})

@@ -6,8 +6,6 @@ The texts are the templates in ``muniment/skeletons``: those in ``every``, and t
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muniment import __version__
+from muniment.cli import artefacts
 from muniment.errors import ConfigurationError, PluginError
 
 if TYPE_CHECKING:
@@ -121,19 +120,8 @@ def _write(made: Path, texts: Mapping[str, str]) -> None:
     """All of them or none. Raises ConfigurationError where the directory is there, or cannot be made."""
     if made.exists() or made.is_symlink():
         raise ConfigurationError(f"{made} is there already; remove it, or give another --directory.")
-    try:
-        made.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{made.name}.", dir=made.parent))
-        try:
-            for place, text in texts.items():
-                file = staged / place
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8", newline="\n")
-            staged.chmod(0o755)
-            staged.rename(made)
-        except BaseException:
-            shutil.rmtree(staged, ignore_errors=True)
-            raise
-    except OSError as error:
-        cause = (error.strerror or type(error).__name__).lower()
-        raise ConfigurationError(f"{made} cannot be written: {cause}; give a --directory of your own.") from None
+    with artefacts.directory(made, "give a --directory of your own") as staged:
+        for place, text in texts.items():
+            file = staged / place
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", newline="\n")

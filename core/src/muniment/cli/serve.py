@@ -4,7 +4,7 @@ alone leaves or a signal comes."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,11 +107,28 @@ async def serve(settings: Settings, transports: Sequence[str], ending: Ending) -
     if not await ending.completes(engine.open()):
         return
     try:
-        await ending.completes(served(engine, list(zip(seats, given, strict=True))))
+        await ending.completes(unless_refused(engine, served(engine, list(zip(seats, given, strict=True)))))
     finally:
         if verifier is not None:
             await verifier.close()
         await engine.close()
+
+
+async def unless_refused(engine: Engine, serving: Coroutine[Any, Any, None]) -> None:
+    """Serve, until the embedder turns out not to be the one that made the stored vectors. Raises EmbedderMismatch."""
+    import asyncio
+
+    refused = asyncio.create_task(engine.embeddings.refused(), name="muniment-embedder-refused")
+    begun = asyncio.create_task(serving, name="muniment-serving")
+    try:
+        await asyncio.wait({refused, begun}, return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done():
+            raise refused.result()
+        begun.result()
+    finally:
+        for task in (refused, begun):
+            task.cancel()
+        await asyncio.wait({refused, begun})
 
 
 async def served(engine: Engine, seats: Sequence[tuple[Transport, Any]]) -> None:

@@ -13,11 +13,16 @@ from muniment.cli import options
 from muniment.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
-    from muniment.ports import StoredToken, TokenStorage
+    from muniment.authentication.audited_tokens import AuditedTokens
+    from muniment.models import AuditRecord
+    from muniment.ports import StoredToken
 
 T = TypeVar("T")
 
 PAGE = 200
+SURFACE = "cli"
+"""What the audit trail calls this."""
+
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 _DAY = "%Y-%m-%d"
 
@@ -27,6 +32,7 @@ def command() -> None:
     """Make, list and revoke API tokens, which prove who calls over HTTP.
 
     They are kept in the storage that the configuration names, as hashes: a secret is printed once, when it is made.
+    Who makes or revokes one is noted in the audit trail as the configured user.
     """
 
 
@@ -50,10 +56,8 @@ def create(user: str, groups: tuple[str, ...], scopes: tuple[str, ...], expires:
 
     A user of an OpenID provider is spelled as it is when it signs in, such as corp:alice.
     """
-    from muniment.authentication.tokens import new_token
-
-    secret, token = new_token(user, frozenset(groups), scopes, end_of(expires, datetime.now(UTC)))
-    kept = _run(flags, lambda storage: storage.add_token(token))
+    end = end_of(expires, datetime.now(UTC))
+    secret, kept = _run(flags, lambda tokens: tokens.create(user, frozenset(groups), scopes, end))
     click.echo(f"muniment: token {kept.id} of {kept.user}, {_until(kept)}; its secret is not shown again", err=True)
     click.echo(secret)
 
@@ -73,8 +77,8 @@ def list_(**flags: Any) -> None:
 def revoke(ids: tuple[str, ...], **flags: Any) -> None:
     """End tokens at once: from the next request on, none of them proves anybody."""
 
-    async def all_of_them(storage: TokenStorage) -> list[tuple[str, StoredToken | None]]:
-        return [(one, await storage.revoke_token(one)) for one in ids]
+    async def all_of_them(tokens: AuditedTokens) -> list[tuple[str, StoredToken | None]]:
+        return [(one, await tokens.revoke(one)) for one in ids]
 
     revoked = _run(flags, all_of_them)
     for _, token in revoked:
@@ -84,34 +88,58 @@ def revoke(ids: tuple[str, ...], **flags: Any) -> None:
         raise NotFound(f"There is no token {', '.join(unknown)}; muniment token list shows all there are.")
 
 
-def _run(flags: dict[str, Any], work: Callable[[TokenStorage], Awaitable[T]]) -> T:
+@command.command("history", short_help="Show who made and revoked tokens.")
+@options.located
+def history(**flags: Any) -> None:
+    """Show who made and revoked tokens, newest first: the audit trail, as the platform reads it by token.history."""
+    entries = _run(flags, _trail)
+    for line in _told(entries):
+        click.echo(line)
+
+
+def _run(flags: dict[str, Any], work: Callable[[AuditedTokens], Awaitable[T]]) -> T:
     """What ``work`` gives on the configured storage. Raises ConfigurationError where that keeps no tokens."""
     import asyncio
 
+    from muniment.authentication.audited_tokens import AuditedTokens
     from muniment.authentication.tokens import token_storage
 
     loaded = options.settings(flags)
     storage = options.plugins(loaded).storage(loaded.storage, loaded)
-    tokens = token_storage(storage)
+    token_storage(storage)
 
     async def on_it() -> T:
         try:
             await storage.open()
-            return await work(tokens)
+            return await work(AuditedTokens(storage, loaded.user, SURFACE))
         finally:
             await storage.close()
 
     return asyncio.run(on_it())
 
 
-async def _all(storage: TokenStorage) -> list[StoredToken]:
+async def _all(tokens: AuditedTokens) -> list[StoredToken]:
     from muniment.ports import Position
 
     found: list[StoredToken] = []
     after = None
-    while page := await storage.list_tokens(after=after, limit=PAGE):
+    while page := await tokens.storage.list_tokens(after=after, limit=PAGE):
         found += page
         after = Position(page[-1].created_at, page[-1].id)
+    return found
+
+
+async def _trail(tokens: AuditedTokens) -> list[AuditRecord]:
+    from muniment.access import TOKENS_KEY
+    from muniment.engine.trails import trail_storage
+    from muniment.ports import Position
+
+    storage = trail_storage(tokens.storage)
+    found: list[AuditRecord] = []
+    after = None
+    while page := await storage.trail(TOKENS_KEY, after=after, limit=PAGE):
+        found += page
+        after = Position(page[-1].at, page[-1].id)
     return found
 
 
@@ -153,6 +181,29 @@ def _lines(tokens: list[StoredToken], now: datetime) -> list[str]:
         )
         for token in tokens
     ]
+    return _table(rows)
+
+
+def _told(entries: list[AuditRecord]) -> list[str]:
+    rows = [("AT", "WHAT", "TOKEN", "BY", "THROUGH", "SCOPES", "USER", "GROUPS")]
+    for entry in entries:
+        said = entry.details or {}
+        rows.append(
+            (
+                _moment(entry.at, "-"),
+                entry.action,
+                str(said.get("token")),
+                entry.actor,
+                entry.surface,
+                " ".join(said.get("scopes", ())),
+                str(said.get("user")),
+                ", ".join(said.get("groups", ())) or "-",
+            )
+        )
+    return _table(rows)
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

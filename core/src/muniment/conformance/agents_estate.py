@@ -189,13 +189,15 @@ AGENT_RECIPES: Mapping[str, Recipe] = {
     "event.enqueue": lambda on: {"agent": on.ada.ref, "payload": {"content": "hi"}},
     "event.dead": lambda on: {"agent": on.ada.ref},
     "event.requeue": lambda on: {"agent": on.ada.ref, "ids": [on.event]},
+    "token.history": lambda on: {},
 }
 
 
-def agent_operations() -> Iterator[tuple[Operation, Recipe]]:
-    """Each operation that is an agent's or the platform's, with its recipe. Broken where nobody has said how."""
+def agent_operations(world: World) -> Iterator[tuple[Operation, Recipe]]:
+    """Each operation, as of the contract that is judged, that is an agent's or the platform's, with its recipe. Broken
+    where nobody has said how."""
     for operation in OPERATIONS.values():
-        if operation.audience == "user":
+        if operation.audience == "user" or not world.has(operation):
             continue
         recipe = AGENT_RECIPES.get(operation.name)
         if recipe is None:

@@ -1,7 +1,8 @@
 """How a world is set up for a target: the engine over the subject, its second clients, and its end.
 
-Owns the lifetime of what a check uses. In the seats of the embedder and of the transport the subject is the reference
-storage's, so that the same checks judge them; in the transport's every call goes through it.
+Owns the lifetime of what a check uses. In the seats of the embedder and of the transport the subject is another
+storage's, the reference's unless one was named, so that the same checks judge them; in the transport's every call goes
+through it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from muniment.conformance.target import (
 )
 from muniment.conformance.world import Answer, Client, Doors, World
 from muniment.engine import Engine
+from muniment.engine.vectors import VectorCache
 from muniment.errors import MunimentError
 from muniment.models import Agent, CallContext
 from muniment.ports import Embedder, Storage
@@ -64,11 +66,11 @@ async def world_of(target: Target, random: Random) -> AsyncGenerator[World]:
     """A world over a fresh subject of ``target``; closed with everything that it opened."""
     async with AsyncExitStack() as stack:
         if isinstance(target, TransportTarget):
-            bench = await stack.enter_async_context(_opened(_reference(), HashEmbedder(), target))
+            bench = await stack.enter_async_context(_opened(_storage_under(target), HashEmbedder(), target))
             yield World(bench.doors(), bench.embedder, random)
         elif isinstance(target, EmbedderTarget):
             embedder = await stack.enter_async_context(target.open())
-            bench = await stack.enter_async_context(_opened(_reference(), embedder))
+            bench = await stack.enter_async_context(_opened(_storage_under(target), embedder))
             yield World(bench.doors(), bench.embedder, random, target)
         elif isinstance(target, StorageTarget):
             storages = cast("StorageTarget[Any]", target)
@@ -78,10 +80,10 @@ async def world_of(target: Target, random: Random) -> AsyncGenerator[World]:
             raise TypeError(f"{type(target).__name__} is a target of no seat")
 
 
-def _reference() -> StorageTarget[Any]:
+def _storage_under(target: Target) -> StorageTarget[Any]:
     from muniment.conformance.reference_target import ReferenceTarget
 
-    return ReferenceTarget()
+    return target.over or ReferenceTarget()
 
 
 @asynccontextmanager
@@ -131,6 +133,8 @@ class _Bench:
             can_crash=self._target.can_crash,
             transport=self._transport,
             with_embedder=self._with_embedder,
+            layout=self._layout if self._target.can_layout else None,
+            is_of=(self._transport or self._target).is_of,
         )
 
     async def _engine(self, storage: Storage, *, embeds: bool = True) -> tuple[Client, Gate]:
@@ -145,13 +149,25 @@ class _Bench:
         return client
 
     async def _open(self, kind: type[E], storage: Storage, embedder: Embedder | None, patience: float) -> E:
-        engine = kind(storage, embedder, embed_timeout=EMBED_TIMEOUT, patience=patience, background=False)
+        # Vectors that were remembered would hide which ones the storage lost.
+        engine = kind(
+            storage,
+            embedder,
+            embed_timeout=EMBED_TIMEOUT,
+            patience=patience,
+            background=False,
+            cache=VectorCache(0),
+        )
         await engine.open()
         self._clients.push_async_callback(engine.close)
         return engine
 
-    async def _with_embedder(self, embedder: Embedder) -> Client:
-        return await self._client(self._subject.storage, embedder, LOADING_PATIENCE)
+    async def _with_embedder(self, embedder: Embedder, patient: bool) -> Client:
+        patience = EMBED_TIMEOUT if patient else LOADING_PATIENCE
+        return await self._client(self._subject.storage, embedder, patience)
+
+    async def _layout(self) -> frozenset[str]:
+        return await self._target.layout(self._subject)
 
     async def _beside(self, storage: Storage | None, embeds: bool) -> Client:
         return (await self._engine(self._subject.storage if storage is None else storage, embeds=embeds))[0]

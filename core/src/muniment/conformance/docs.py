@@ -38,6 +38,7 @@ _FAMILIES: Mapping[str, str] = {
 _SEATS: Mapping[Seat, str] = {Seat.STORAGE: "storage", Seat.EMBEDDER: "embedder", Seat.TRANSPORT: "transport"}
 _FEATURES: Mapping[Feature, str] = {
     Feature.FAULT: "a target that injects faults",
+    Feature.LAYOUT: "a target that reads the layout",
     Feature.SEMANTIC: "an embedder that knows meaning",
     Feature.PROVIDER: "an embedder with a provider",
     Feature.NETWORK: "a transport over a network",

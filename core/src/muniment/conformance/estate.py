@@ -61,6 +61,7 @@ RECIPES: Mapping[str, Recipe] = {
     "memory.delete": lambda on: {"id": on.live},
     "memory.restore": lambda on: {"id": on.gone},
     "memory.history": lambda on: {"id": on.live},
+    "project.history": lambda on: {"project": on.key},
 }
 
 OWNERS_ONLY = frozenset({"project.share", "project.unshare"})
@@ -81,16 +82,17 @@ def recipe(operation: Operation) -> Recipe:
     return found
 
 
-def every_operation() -> Iterator[tuple[Operation, Recipe]]:
-    """Each operation of the registry that any principal may call, with its recipe."""
+def every_operation(world: World) -> Iterator[tuple[Operation, Recipe]]:
+    """Each operation of the registry, as of the contract that is judged, that any principal may call, with its
+    recipe."""
     for operation in OPERATIONS.values():
-        if operation.audience == "user":
+        if operation.audience == "user" and world.has(operation):
             yield operation, recipe(operation)
 
 
-def changing() -> Iterator[tuple[Operation, Recipe]]:
+def changing(world: World) -> Iterator[tuple[Operation, Recipe]]:
     """Each operation that changes something, with its recipe; identify is left out, as it changes nobody's."""
-    for operation, build in every_operation():
+    for operation, build in every_operation(world):
         if not operation.read_only and operation.name not in OWN_ANSWER:
             yield operation, build
 

@@ -36,6 +36,7 @@ class Feature(StrEnum):
     """What a target can do beyond the least, or what its plugin is."""
 
     FAULT = "fault"
+    LAYOUT = "layout"
     SEMANTIC = "semantic"
     PROVIDER = "provider"
     NETWORK = "network"
@@ -130,9 +131,14 @@ def seat_of(target: Target) -> Seat:
 def features_of(target: Target) -> frozenset[Feature]:
     """What a target can do, or its plugin is."""
     found: set[Feature] = set()
-    if isinstance(target, StorageTarget) and target.can_fault:
-        found.add(Feature.FAULT)
+    if isinstance(target, StorageTarget):
+        if target.can_fault:
+            found.add(Feature.FAULT)
+        if target.can_layout:
+            found.add(Feature.LAYOUT)
     if isinstance(target, EmbedderTarget):
+        # What is under the engine is the reference storage, which has one.
+        found.add(Feature.LAYOUT)
         if target.semantic:
             found.add(Feature.SEMANTIC)
         if target.remote or any(failing.kind is not FailureKind.UNKNOWN_MODEL for failing in target.fail()):

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from muniment.conformance.invariant import Invariant, seat_of
 from muniment.conformance.seams import StagedEngine
-from muniment.conformance.storage_plumbing import AGES, CRASHES, STORAGES, TEXT, Check, passes
+from muniment.conformance.storage_plumbing import AGES, CRASHES, LAYOUT, STORAGES, TEXT, Check, passes
 from muniment.conformance.target import EmbedderTarget, StorageTarget, Target, TransportTarget
 from muniment.conformance.world import World, same
 from muniment.models import CallContext, Principal
@@ -95,6 +95,8 @@ def _checks(target: Target) -> Iterator[tuple[str, Check]]:
             yield from _TRANSPORTS
         case _:
             yield from STORAGES
+            if target.is_of("1.2"):
+                yield LAYOUT
             absent = not_given(target)
             if "age" not in absent:
                 yield AGES

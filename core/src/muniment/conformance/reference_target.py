@@ -70,7 +70,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
     name = "reference"
     distribution = "muniment"
     real = False
-    contract = "1.1"
+    contract = "1.2"
 
     def __init__(
         self, storage: type[ReferenceStorage] = ReferenceStorage, clock: Callable[[], Clock] = CoarseClock
@@ -138,9 +138,15 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
         finally:
             subject.failing.discard((point, agent))
 
+    async def layout(self, subject: ReferenceSubject) -> frozenset[str]:
+        """The fields of the rows."""
+        return frozenset(subject.data.columns)
+
     async def age(self, subject: ReferenceSubject, seconds: float) -> None:
         """Change the rows."""
         now = subject.clock()
+        for key, lease in subject.data.leases.items():
+            subject.data.leases[key] = replace(lease, until=lease.until - timedelta(seconds=seconds))
         for queue in subject.data.agents.events.values():
             for row in queue.values():
                 if row.lease_until is not None and row.lease_until > now:
@@ -210,6 +216,7 @@ class HashTarget(EmbedderTarget):
     name = "hash"
     distribution = "muniment"
     real = False
+    contract = "1.2"
     semantic = False
 
     def __init__(

@@ -63,14 +63,14 @@ class ReferenceTransport:
         return await self.engine.call(operation, sent, self.context)
 
     def answered(self, record: BaseModel) -> str:
-        """The reply that carries a record."""
-        return f'{{"record":{record.model_dump_json()}}}'
+        """The reply that carries a record; over a network it says no more of the server's parts than a refusal does."""
+        return f'{{"record":{incidents.disclosed(record).model_dump_json()}}}'
 
     def refused(self, refusal: MunimentError) -> str:
-        """The reply that carries a refusal."""
+        """The reply that carries a refusal; of what is the server's own it says no more than an id."""
         if refusal.code == Internal.code:
             return self.failed(refusal)
-        return json.dumps({"refusal": refusal.body()})
+        return json.dumps({"refusal": incidents.shown(refusal, "a request").body()})
 
     def failed(self, error: Exception) -> str:
         """The reply where something failed inside; the log has the rest."""
@@ -132,7 +132,7 @@ class ReferenceTransportTarget(TransportTarget):
     name = "reference-transport"
     distribution = "muniment"
     real = False
-    contract = "1.1"
+    contract = "1.2"
     body_limit = BODY_MAX
 
     def __init__(self, transport: type[ReferenceTransport] = ReferenceTransport) -> None:

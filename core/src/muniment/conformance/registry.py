@@ -13,12 +13,14 @@ from muniment.conformance.invariants import (
     backlog,
     bulk,
     convergence,
+    created,
     crowd,
     digests,
     edits,
     embedders,
     exchanges,
     failures,
+    healing,
     identity,
     inputs,
     leases,
@@ -31,15 +33,21 @@ from muniment.conformance.invariants import (
     receipts,
     restricted,
     scope,
+    scope_trails,
     sections,
+    space_registry,
+    standby,
     strangers,
+    swaps,
     syncs,
     terms,
     tokens,
     trail,
+    trails,
     transports,
     vectors,
     versions,
+    withheld,
     words,
 )
 from muniment.conformance.target import Target
@@ -60,8 +68,14 @@ _MODULES = (
     bulk,
     crowd,
     scope,
+    created,
+    trails,
+    scope_trails,
     vectors,
     edits,
+    swaps,
+    healing,
+    space_registry,
     words,
     terms,
     strangers,
@@ -76,10 +90,12 @@ _MODULES = (
     convergence,
     tokens,
     backlog,
+    standby,
     embedders,
     failures,
     transports,
     admission,
+    withheld,
 )
 FAMILIES = ("MUT", "READ", "ACC", "SCOPE", "VEC", "LEX", "RANK", "SEC", "DIG", "ACK", "AUTH", "OPS", "EMB", "TRA")
 
@@ -118,8 +134,8 @@ class UnlinkedFailure(NotJudged):
 def judging(target: Target) -> tuple[Invariant, ...]:
     """The invariants of a target's seat and contract. Raises UnknownInvariant for an id in its known
     failures, and UnlinkedFailure for one without a link."""
-    seat, contract = seat_of(target), _version(target.contract)
-    judged = tuple(one for one in INVARIANTS if seat in one.seats and _version(one.since) <= contract)
+    seat = seat_of(target)
+    judged = tuple(one for one in INVARIANTS if seat in one.seats and target.is_of(one.since))
     for known, link in target.known_failures.items():
         if known not in BY_ID:
             raise UnknownInvariant(known, f"known_failures of {target.name}", judged)
@@ -138,7 +154,3 @@ def select(target: Target, only: Sequence[str] | None) -> tuple[Invariant, ...]:
         if not any(name in (one.id, one.family) for one in judged):
             raise UnknownInvariant(name, f"only (for {target.name})", judged)
     return tuple(one for one in judged if one.id in only or one.family in only)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))

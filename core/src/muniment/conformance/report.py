@@ -115,12 +115,20 @@ def families(results: Iterable[Result]) -> Mapping[str, tuple[int, int]]:
     return counts
 
 
-def again(plugin: str, invariant: str, seed: int, url: str | None = None, timeout: float | None = None) -> str:
+def again(
+    plugin: str,
+    invariant: str,
+    seed: int,
+    url: str | None = None,
+    timeout: float | None = None,
+    over: str | None = None,
+) -> str:
     """The command line that judges ``plugin`` by one invariant, with the same random choices.
 
-    ``timeout`` is in seconds, None for the usual one.
+    ``timeout`` is in seconds, None for the usual one; ``over`` is the storage that was named.
     """
     server = [] if url is None else ["--url", url]
+    server += [] if over is None else ["--on", over]
     limit = [] if timeout is None else ["--timeout", f"{int(timeout) if timeout.is_integer() else timeout}"]
     return shlex.join(["muniment", "conform", plugin, "--only", invariant, "--seed", str(seed), *server, *limit])
 
@@ -129,7 +137,8 @@ def again(plugin: str, invariant: str, seed: int, url: str | None = None, timeou
 class Report:
     """A run. ``complete`` says that every invariant was selected; ``not_run`` are the ids that were not come to, since
     the run was stopped. ``url`` is the server that was named, its password redacted; ``timeout`` the seconds for each
-    invariant, None for the usual ones."""
+    invariant, None for the usual ones; ``over`` the storage that an embedder or a transport was judged over, where one
+    was named."""
 
     plugin: str
     real: bool
@@ -141,6 +150,7 @@ class Report:
     not_run: tuple[str, ...] = ()
     url: str | None = None
     timeout: float | None = None
+    over: str | None = None
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Report:
@@ -255,4 +265,4 @@ class Report:
         return endings
 
     def _again(self, result: Result) -> str:
-        return again(self.plugin, result.id, self.seed, self.url, self.timeout)
+        return again(self.plugin, result.id, self.seed, self.url, self.timeout, self.over)

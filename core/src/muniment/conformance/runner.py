@@ -56,12 +56,13 @@ async def run(
         plugin=target.name,
         real=target.real,
         versions=versions,
-        configuration={name: redact_named(name, str(value)) for name, value in target.describe().items()},
+        configuration={name: redact_named(name, str(value)) for name, value in _configured(target).items()},
         seed=seed,
         results=results,
         complete=len(chosen) == len(judging(target)),
         not_run=tuple(one.id for one in chosen[len(results) :]),
         url=None if url is None else redact(url),
+        over=None if target.over is None else target.over.name,
         timeout=unusual(timeout),
     )
 
@@ -123,6 +124,11 @@ def _versions(target: Target) -> dict[str, str]:
         plugin = "not installed as a distribution"
     contract = ".".join(map(str, CONTRACT))
     return {"muniment": __version__, "contract": contract, target.name: plugin}
+
+
+def _configured(target: Target) -> dict[str, object]:
+    over = {} if target.over is None else {"over": target.over.name}
+    return {**target.describe(), **over}
 
 
 async def _described(target: Target, seconds: float) -> dict[str, str]:

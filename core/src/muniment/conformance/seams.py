@@ -8,8 +8,9 @@ is closed by its target, so their ``open`` and ``close`` do nothing.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, cast
 
@@ -92,6 +93,10 @@ class Gate:
         self._storage = storage
         self.barrier: Barrier | None = None
         self.latch: Latch | None = None
+        # They are attributes of its own, so that a protocol that is asked for at run time finds them.
+        for name in dir(type(storage)):
+            if name not in dir(Gate) and inspect.iscoroutinefunction(inspect.getattr_static(type(storage), name)):
+                setattr(self, name, self._passing(name))
 
     async def open(self) -> None:
         """Nothing: the target opened it."""
@@ -100,6 +105,16 @@ class Gate:
         """Nothing: the target closes it."""
 
     def __getattr__(self, name: str) -> Any:
+        return self._way(name)
+
+    def _passing(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def passed(*positional: Any, **named: Any) -> Any:
+            return await self._way(name)(*positional, **named)
+
+        return passed
+
+    def _way(self, name: str) -> Any:
+        """The storage's attribute, held up where it is to be."""
         method = getattr(self._storage, name)
         barrier, latch = self.barrier, self.latch
         if barrier is not None and name in barrier.methods:

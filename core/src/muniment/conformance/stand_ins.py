@@ -80,6 +80,10 @@ class StandInStorage(StorageTarget[StandIn]):
         """The author's."""
         return self._target.fault_agent(subject.real, point, agent)
 
+    async def layout(self, subject: StandIn) -> frozenset[str]:
+        """The author's."""
+        return await self._target.layout(subject.real)
+
     async def age(self, subject: StandIn, seconds: float) -> None:
         """The author's."""
         await self._target.age(subject.real, seconds)
@@ -104,6 +108,11 @@ class StandInStorage(StorageTarget[StandIn]):
     def can_fault_agent(self) -> bool:
         """The author's."""
         return self._target.can_fault_agent
+
+    @property
+    def can_layout(self) -> bool:
+        """The author's."""
+        return self._target.can_layout
 
     @property
     def can_age(self) -> bool:

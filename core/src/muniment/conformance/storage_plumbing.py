@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 from muniment.conformance.agents_estate import Instance, instance
@@ -15,11 +16,13 @@ from muniment.conformance.invariant import Broken
 from muniment.conformance.seams import Gate
 from muniment.conformance.target import AgentFaultPoint, FaultPoint, StorageTarget, Stored
 from muniment.conformance.world import LONG_LEASE, World, holds, same
-from muniment.engine import Engine
+from muniment.engine import Engine, spaces
 from muniment.models import CallContext, Principal
 from muniment.ports import Storage
 from muniment.reference import HashEmbedder
 
+_LEASES_MEMORIES = "1.2"
+"""The contract since which a storage leases memories that are to be embedded."""
 TEXT = "The deeds lie in the north tower."
 WRITERS = 4
 WRITES = 50
@@ -180,6 +183,14 @@ async def faults_one_agent(target: Storages, world: World) -> None:
     same("how much is claimed afterwards", len(await one.claim()), 1)
 
 
+async def reads_the_layout(target: Storages, world: World) -> None:
+    """There is something, which what is written does not change."""
+    before = await world.layout()
+    holds(bool(before), "the layout of an empty subject", expected="tables and columns", seen="nothing")
+    await world.caller("alice")("memory.write", content=TEXT)
+    same("the layout once a memory was written", await world.layout(), before)
+
+
 async def ages_leases(target: Storages, world: World) -> None:
     """A lease of an hour and more is over at once."""
     one = instance(world, "one")
@@ -188,6 +199,22 @@ async def ages_leases(target: Storages, world: World) -> None:
     same("how much is claimed under a lease", len(await one.claim()), 0)
     await world.lose_leases()
     same("how much is claimed once leases have aged", len(await one.claim()), 1)
+    if target.is_of(_LEASES_MEMORIES):
+        await _ages_leases_of_memories(world)
+
+
+async def _ages_leases_of_memories(world: World) -> None:
+    plain = await world.without_embedder(world.caller("alice"))
+    await plain("memory.write", content=TEXT)
+    space = await spaces.register(world.storage, world.embedder)
+
+    async def leased() -> int:
+        lease = timedelta(seconds=LONG_LEASE)
+        return len(await world.storage.lease_unembedded(space.id, after=None, limit=2, lease=lease))
+
+    same("how many memories are leased at first, and under a lease", [await leased(), await leased()], [1, 0])
+    await world.lose_leases()
+    same("how many memories are leased once leases have aged", await leased(), 1)
 
 
 async def crashes(target: Storages, world: World) -> None:
@@ -231,6 +258,7 @@ STORAGES: tuple[tuple[str, Check], ...] = (
     ("fault makes writes fail at each point, and only while it is entered", faults_while_entered),
     ("fault_agent makes one agent's changes fail, and only while it is entered", faults_one_agent),
 )
+LAYOUT: tuple[str, Check] = ("layout tells what there is, whatever is written", reads_the_layout)
 AGES: tuple[str, Check] = ("age ends leases", ages_leases)
 CRASHES: tuple[str, Check] = ("crash kills what is under way, and reopen recovers from it", crashes)
 

@@ -100,7 +100,8 @@ class Target:
     the report reads the version; set ``distribution`` where that differs. ``real`` is False for an emulated
     backend. ``contract`` and ``capabilities`` repeat the descriptor's. ``known_failures`` map the id of an
     invariant that is known not to hold to a link where that is being worked on; the report still says "not
-    conformant", and one that holds after all is an error.
+    conformant", and one that holds after all is an error. ``over`` is what keeps the data of an embedder or a
+    transport that is judged, None for the reference storage; whoever runs the suite sets it.
     """
 
     name: str = "unnamed"
@@ -109,16 +110,22 @@ class Target:
     contract: str = "1.0"
     capabilities: frozenset[str] = frozenset()
     known_failures: Mapping[str, str] = {}
+    over: StorageTarget[Any] | None = None
 
     def describe(self) -> Mapping[str, str]:
         """The configuration that is judged, for the report; passwords and keys redacted."""
         return {}
 
+    def is_of(self, since: str) -> bool:
+        """Whether its contract is this version, or a later one."""
+        own, other = (tuple(map(int, version.split("."))) for version in (self.contract, since))
+        return own >= other
+
 
 class StorageTarget(Target, ABC, Generic[S]):
     """How the suite gets at a storage plugin: ``open``, ``second`` and ``probe``.
 
-    Without ``fault`` and ``fault_agent`` the invariants that need them are ``not-exercised``, which is not
+    Without ``fault``, ``fault_agent`` and ``layout`` the invariants that need them are ``not-exercised``, which is not
     conformant. Without ``age`` the suite waits for leases to run out, and tries less. ``crash`` kills what keeps the
     data: a server, or, for a library that keeps it in a file, the process that uses the library, where the target then
     runs the first client. Each subject is opened, used and left on one event loop,
@@ -156,8 +163,16 @@ class StorageTarget(Target, ABC, Generic[S]):
         """
         raise NotImplementedError
 
+    async def layout(self, subject: S) -> frozenset[str]:
+        """Every table or collection, column and constraint that there is, a line each, read around the plugin.
+
+        Indexes that belong to one space come and go with it and are left out; all others are there.
+        """
+        raise NotImplementedError
+
     async def age(self, subject: S, seconds: float) -> None:
-        """Move the end of every lease that still runs back by so many seconds, around the plugin."""
+        """Move the end of every lease that still runs back by so many seconds, around the plugin: of events, and of
+        memories that somebody embeds."""
         raise NotImplementedError
 
     async def crash(self, subject: S) -> None:
@@ -183,6 +198,11 @@ class StorageTarget(Target, ABC, Generic[S]):
     def can_fault_agent(self) -> bool:
         """Whether this target has its own ``fault_agent``."""
         return _overridden(self, "fault_agent")
+
+    @property
+    def can_layout(self) -> bool:
+        """Whether this target has its own ``layout``."""
+        return _overridden(self, "layout")
 
     @property
     def can_age(self) -> bool:

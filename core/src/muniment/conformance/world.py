@@ -27,6 +27,7 @@ from muniment.conformance.target import (
 )
 from muniment.conformance.trail import Trail, answered, apart, brief
 from muniment.models import Agent, CallContext, Principal, ProjectPolicy
+from muniment.operations import Operation
 from muniment.ports import Embedder, Storage
 
 LONG_LEASE = 600
@@ -129,7 +130,8 @@ class Doors:
     another storage, or over the subject's where that is None, with or without the embedder. ``reopen`` closes every
     client (with ``crash``, by killing the backend) and gives a new one. ``transport`` is what is judged in its seat;
     every client is then one of it. ``with_embedder`` gives an engine over the subject's storage with another embedder,
-    which waits for it a moment only.
+    which waits for it a moment only unless it is to be patient. ``is_of`` tells whether the plugin's contract is a
+    version or a later one.
     """
 
     first: tuple[Client, Gate]
@@ -142,7 +144,9 @@ class Doors:
     reopen: Callable[[bool], Awaitable[tuple[Client, Gate]]]
     can_crash: bool
     transport: TransportTarget | None
-    with_embedder: Callable[[Embedder], Awaitable[Client]]
+    with_embedder: Callable[[Embedder, bool], Awaitable[Client]]
+    layout: Callable[[], Awaitable[frozenset[str]]] | None
+    is_of: Callable[[str], bool]
 
 
 class World:
@@ -185,6 +189,10 @@ class World:
         """Whether the backend can be killed."""
         return self._doors.can_crash
 
+    def has(self, operation: Operation) -> bool:
+        """Whether the plugin that is judged is of a contract that has the operation."""
+        return self._doors.is_of(operation.since)
+
     def caller(
         self,
         user: str,
@@ -226,13 +234,20 @@ class World:
         """The same principal at an engine with the same embedder over another storage."""
         return caller.at(await self._doors.beside(storage, True))
 
-    async def with_embedder(self, embedder: Embedder, caller: Caller) -> Caller:
-        """The same principal at an engine over the subject's storage with ``embedder``."""
-        return caller.at(await self._doors.with_embedder(embedder))
+    async def with_embedder(self, embedder: Embedder, caller: Caller, *, patient: bool = False) -> Caller:
+        """The same principal at an engine over the subject's storage with ``embedder``, which it waits for a moment
+        only unless it is to be ``patient``."""
+        return caller.at(await self._doors.with_embedder(embedder, patient))
 
     async def probe(self) -> Stored:
         """What is stored, read around the plugin."""
         return await self._doors.probe()
+
+    async def layout(self) -> frozenset[str]:
+        """The tables, columns and constraints. Raises NotExercised where the target does not read them."""
+        if self._doors.layout is None:
+            raise NotExercised("the target reads no layout; give it a layout method")
+        return await self._doors.layout()
 
     @asynccontextmanager
     async def unchanged(self, what: str) -> AsyncGenerator[None]:

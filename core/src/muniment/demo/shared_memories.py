@@ -96,7 +96,7 @@ class SharedMemories:
         deadline = asyncio.get_running_loop().time() + WARM_UP
         for person in (self._people.owner, self._people.colleague, self._people.guest):
             while reason := (await self._search(person, texts.NOTE_QUESTION))["degraded"]:
-                check(not reason.startswith(UNAVAILABLE), reason)
+                check(UNAVAILABLE not in reason, reason)
                 check(asyncio.get_running_loop().time() < deadline, f"search still says: {reason}")
                 await asyncio.sleep(0.5)
 

@@ -19,11 +19,14 @@ from muniment.engine.commit import Committed, Observer
 from muniment.engine.embeddings import PATIENCE, Embeddings
 from muniment.engine.events import Events
 from muniment.engine.idempotency import Idempotency
+from muniment.engine.lookout import Lookout
 from muniment.engine.memories import Memories
 from muniment.engine.projects import Projects
 from muniment.engine.readiness import Looks, Readiness
 from muniment.engine.reads import Reads
 from muniment.engine.terms import StoredTerms
+from muniment.engine.trails import Trails
+from muniment.engine.vectors import VectorCache
 from muniment.engine.watching import UNKNOWN, Part, Watch, unwatched, watched
 from muniment.models import CallContext
 from muniment.ports import Backlog, BacklogStorage, Embedder, Storage
@@ -46,7 +49,8 @@ class Engine:
     from words and tags. ``background`` False leaves loading the embedder to the first use, and what is to be made good
     to ``terms.heal`` and ``embeddings.heal``.
     ``memory_cue`` puts one line about new exchanges before the content of a delivered event. ``watch`` sees every
-    operation, and what it does to the storage and the embedder; ``exposition`` is for ``metrics``.
+    operation, and what it does to the storage and the embedder; ``exposition`` is for ``metrics``. ``cache`` keeps
+    vectors of passages that were embedded lately, in memory; by default 32 MB of them.
     """
 
     def __init__(
@@ -61,13 +65,16 @@ class Engine:
         memory_cue: bool = False,
         watch: Watch = unwatched,
         exposition: Exposition | None = None,
+        cache: VectorCache | None = None,
     ) -> None:
         self.storage = storage
         self._watch = watch
         self._exposition = exposition
         storage = watched(storage, Part.STORAGE, watch)
         embedder = watched(embedder, Part.EMBEDDER, watch) if embedder is not None else None
-        self.embeddings = Embeddings(storage, embedder, timeout=embed_timeout, patience=patience)
+        self.embeddings = Embeddings(
+            storage, embedder, timeout=embed_timeout, patience=patience, looked_after=background, cache=cache
+        )
         self.terms = StoredTerms(storage)
         self._background = Background(self.terms, self.embeddings) if background else None
         committed = Committed(observers)
@@ -76,14 +83,17 @@ class Engine:
         memories = Memories(storage, projects, self.embeddings, committed, idempotency)
         agents = Agents(storage, idempotency)
         self.arrivals = Arrivals()
-        events = Events(storage, idempotency, self.arrivals, cue=memory_cue)
+        self.lookout = Lookout(storage, self.arrivals)
+        events = Events(storage, idempotency, self.arrivals, self.lookout, cue=memory_cue)
         reads = Reads(storage, projects, self.embeddings, watch=watch)
+        trails = Trails(storage, projects)
         self._looks = Looks(self.storage, self.embeddings)
         self._handlers: Mapping[str, Handler] = {
             "project.identify": projects.identify,
             "project.list": projects.list,
             "project.share": projects.share,
             "project.unshare": projects.unshare,
+            "project.history": trails.of_project,
             "memory.write": memories.write,
             "memory.get": reads.get,
             "memory.list": reads.list,
@@ -108,6 +118,7 @@ class Engine:
             "event.ack": events.ack,
             "event.dead": events.dead,
             "event.requeue": events.requeue,
+            "token.history": trails.of_tokens,
         }
 
     @property
@@ -129,6 +140,7 @@ class Engine:
     async def close(self) -> None:
         """Close both; what was begun by then is finished or rolled back whole."""
         await self._looks.stop()
+        await self.lookout.stop()
         if self._background is not None:
             await self._background.stop()
         try:

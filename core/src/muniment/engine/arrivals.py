@@ -1,7 +1,7 @@
 """What became claimable by this process: a place for each agent, which rises, and a wait for it to rise.
 
-It forgets with the process, and knows nothing of what other processes enqueue or of leases that run out, so whoever
-waits looks now and then all the same.
+It forgets with the process, and knows nothing of what other processes enqueue or of leases that run out: for these
+``lookout`` asks the storage, where that can tell.
 """
 
 from __future__ import annotations

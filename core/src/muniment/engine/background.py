@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
 from muniment.engine.embeddings import Embeddings
 from muniment.engine.terms import StoredTerms
-from muniment.errors import MunimentError
+from muniment.errors import EmbedderMismatch, MunimentError
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 30.0
 """Seconds between looks for pending memories when nothing announced one."""
+SOON = 1.0
+"""Seconds until another look after one that failed, or found nothing of what was announced, which is committed only
+after its announcement."""
 
 
 class Background:
     """One task that heals until nothing is left, and then waits for an announcement or the interval.
 
-    Terms are healed once a start: two servers of different versions on one storage do not undo each other's for ever.
+    The model is loaded meanwhile. Terms are healed once a start: two servers of different versions on one storage do
+    not undo each other's for ever.
     """
 
     def __init__(self, terms: StoredTerms, embeddings: Embeddings) -> None:
@@ -29,7 +32,7 @@ class Background:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the task lives until ``stop``."""
+        """Begin; the task lives until ``stop``, or until the embedder is refused."""
         self._task = asyncio.create_task(self._run(), name="muniment-heal")
 
     async def stop(self) -> None:
@@ -39,21 +42,42 @@ class Background:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        self._embeddings.load()
         while await _healed(self._terms.heal):
             pass
+        announced = False
         while True:
             self._embeddings.pending.clear()
-            if not await _healed(self._embeddings.heal):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._embeddings.pending.wait(), INTERVAL)
+            try:
+                healed = await _healed(self._embeddings.heal)
+            except EmbedderMismatch as mismatch:
+                log.error("no vectors are made or searched: %s", mismatch)
+                return
+            if healed is None:
+                # Each write that is left pending announces it, and an outage has many.
+                await asyncio.sleep(SOON)
+            announced = await self._announced(SOON if announced and healed == 0 else INTERVAL)
+
+    async def _announced(self, seconds: float) -> bool:
+        """Whether a pending memory was announced; waits for that, but not for longer."""
+        try:
+            await asyncio.wait_for(self._embeddings.pending.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
 
-async def _healed(step: Callable[[], Awaitable[int]]) -> int:
-    """How many a step healed; a failure is logged and counts as none, so that it is tried again later."""
+async def _healed(step: Callable[[], Awaitable[int]]) -> int | None:
+    """How many a step healed; None for a failure, which is logged, so that it is tried again later.
+
+    Raises EmbedderMismatch, which no later try cures.
+    """
     try:
         return await step()
+    except EmbedderMismatch:
+        raise
     except MunimentError as error:
         log.warning("healing in the background waits: %s", error)
     except Exception:
         log.exception("healing in the background failed")
-    return 0
+    return None

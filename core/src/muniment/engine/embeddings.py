@@ -1,56 +1,38 @@
 """The embedder's side of the engine: passages and their vectors for a write, a vector for a query, and healing.
 
 Owns when the embedder is called, how long it is waited for, and what happens when it does not answer: a write then
-succeeds as pending and is healed later, a search answers from words and tags. How text is cut is
-``passages``; how vectors are kept is the storage's.
+succeeds as pending and is healed later, a search answers from words and tags. How text is cut is ``cutting``'s, what an
+embedder's space is ``spaces``', and how it is filled ``filling``'s; how vectors are kept is the storage's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
-import numpy as np
-
-from muniment import lexical, passages
+from muniment import lexical
+from muniment.engine import spaces
+from muniment.engine.completeness import Completeness
+from muniment.engine.cutting import cut
+from muniment.engine.filling import Filling
 from muniment.engine.terms import analyse
-from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, MunimentError
+from muniment.engine.vectors import VectorCache, VectorSource
+from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, InvalidInput, MunimentError
 from muniment.models import EmbeddingState
-from muniment.ports import (
-    Embedder,
-    Index,
-    Passages,
-    PassageVector,
-    Space,
-    Storage,
-    Unembedded,
-    Vector,
-    Vectors,
-)
+from muniment.ports import Embedder, Index, Passages, PassageVector, Space, Storage, Vector
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
-
-PROBES = (
-    "The quick brown fox jumps over the lazy dog.",
-    "Nightly backups are kept for thirty days in another region.",
-    "def parse(line: str) -> dict[str, int]: ...",
-    "我们选择了数据库。",
-)
-"""Sentences whose vectors are a space's fingerprint."""
-PROBE_COSINE_MIN = 0.999
-"""Below this cosine between a stored probe vector and a new one, the model is another one."""
-HEAL_BATCH = 16
 PATIENCE = 3.0
 """Seconds that a search waits for its query's vector, and a write for a model that is still loading."""
 
 UNAVAILABLE = "the embedder is unavailable"
-"""How a search's ``degraded`` begins where the embedder cannot be used, other than while it loads or is busy."""
+"""What a search's ``degraded`` says where the embedder cannot be used, other than while it loads or is busy."""
+
+ANSWERED = "answered from words and tags"
 
 StoredPassages = Callable[[str], Awaitable[frozenset[str]]]
 """Tells which passages a memory has in a space, by hash; asked once the space is known."""
@@ -62,77 +44,71 @@ async def none_stored(space: str) -> frozenset[str]:
 
 
 class EmbedderState(StrEnum):
-    """How an embedder is: one that is off is not configured; of one that is unavailable the latest use failed."""
+    """How an embedder is: one that is off is not configured; of one that is unavailable the latest use failed; one that
+    is a mismatch is not the one that made the stored vectors, and is not used."""
 
     READY = "ready"
     LOADING = "loading"
     UNAVAILABLE = "unavailable"
+    MISMATCH = "mismatch"
     OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector and its space, or the reason in words why there is none."""
+    """A query's vector and its space, and in words what is missing: the vector, or those of some memories."""
 
     vector: Vector | None = None
     space: str | None = None
     degraded: str | None = None
 
 
-async def cut(content: str, embedder: Embedder, limit: int) -> dict[str, str]:
-    """A content's passages by hash, each at most ``limit`` of the embedder's own tokens; blank ones are left out."""
-    units, counts = await _halved(passages.split(content), embedder, limit)
-    grouped = passages.group(units, [min(count, limit) for count in counts], limit)
-    fitting, _ = await _halved([text for text in grouped if text.strip()], embedder, limit)
-    return {passages.digest(text): text for text in fitting if text.strip()}
-
-
-async def _halved(texts: list[str], embedder: Embedder, limit: int) -> tuple[list[str], list[int]]:
-    """The texts, those of more than ``limit`` tokens halved until they fit, and their sizes.
-
-    A single character of more than ``limit`` tokens stays as it is.
-    """
-    counts = await embedder.count_tokens(texts)
-    while any(count > limit and len(text) > 1 for text, count in zip(texts, counts, strict=True)):
-        texts = [
-            part
-            for text, count in zip(texts, counts, strict=True)
-            for part in (passages.halves(text) if count > limit and len(text) > 1 else (text,))
-        ]
-        counts = await embedder.count_tokens(texts)
-    return texts, counts
-
-
 class Embeddings:
-    """Everything that the engine asks of an embedder; ``embedder`` None means that none is configured."""
+    """Everything that the engine asks of an embedder; ``embedder`` None means that none is configured.
+
+    ``looked_after`` says that a background task calls ``heal`` until nothing is left; ``cache`` is what is kept of
+    passages that were embedded.
+    """
 
     def __init__(
-        self, storage: Storage, embedder: Embedder | None, *, timeout: float, patience: float = PATIENCE
+        self,
+        storage: Storage,
+        embedder: Embedder | None,
+        *,
+        timeout: float,
+        patience: float = PATIENCE,
+        looked_after: bool = False,
+        cache: VectorCache | None = None,
     ) -> None:
         self._storage = storage
         self._embedder = embedder
         self._timeout = timeout
         self._patience = patience
-        self._space: Space | None = None
-        self._entering: asyncio.Task[Space] | None = None
-        self._failure: MunimentError | None = None
-        self._failing = False
         self.pending = asyncio.Event()
-        """Set when a write left passages without their vectors."""
+        """Set when a write left passages without their vectors, and when an embedder that had failed works again."""
+        self._source = VectorSource(embedder, cache, recovered=self.pending.set) if embedder is not None else None
+        self._completeness = Completeness(storage, looked_after=looked_after)
+        self._filling: Filling | None = None
+        self._healing = asyncio.Lock()
+        self._entering: asyncio.Task[Filling] | None = None
+        self._failure: MunimentError | None = None
+        self._mismatch = asyncio.Event()
 
     @property
     def active_space(self) -> str | None:
         """The id of the active space, once the embedder has told it."""
-        return self._space.id if self._space else None
+        return self._filling.space.id if self._filling else None
 
     @property
     def state(self) -> EmbedderState:
         """How the embedder is, as far as it was used."""
-        if self._embedder is None:
+        if self._embedder is None or self._source is None:
             return EmbedderState.OFF
-        if self._failing or self._failure is not None:
+        if isinstance(self._failure, EmbedderMismatch):
+            return EmbedderState.MISMATCH
+        if self._source.failing or self._failure is not None:
             return EmbedderState.UNAVAILABLE
-        return EmbedderState.READY if self._space is not None and self._embedder.ready else EmbedderState.LOADING
+        return EmbedderState.READY if self._filling is not None and self._embedder.ready else EmbedderState.LOADING
 
     async def open(self) -> None:
         """Open the embedder; loading its model is left to the first use."""
@@ -144,17 +120,28 @@ class Embeddings:
         if self._entering is not None and not self._entering.done():
             self._entering.cancel()
             await asyncio.wait([self._entering])
+        await self._completeness.stop()
         if self._embedder is not None:
             await self._embedder.close()
+
+    async def refused(self) -> EmbedderMismatch:
+        """Wait until the embedder turns out not to be the one that made the stored vectors; for ever where it is.
+
+        Whoever serves ends then, with the refusal's message. It is found out when the space is entered, which the
+        background task begins right after the start.
+        """
+        await self._mismatch.wait()
+        assert isinstance(self._failure, EmbedderMismatch)
+        return self._failure
 
     async def index(self, content: str, stored: StoredPassages) -> tuple[Index, EmbeddingState]:
         """A content's terms and passages, of which only those not in ``stored`` are embedded.
 
-        An embedder that is unavailable or slower than the time-out leaves the new passages pending; one whose model is
-        still loading is not waited for so long.
+        An embedder that is unavailable, does not take the text or is slower than the time-out leaves the new passages
+        pending; one whose model is still loading is not waited for so long. Raises EmbedderMismatch.
         """
         terms = await analyse(content)
-        if self._embedder is None:
+        if self._embedder is None or self._source is None:
             return Index(lexical.ANALYSER, terms, None), EmbeddingState.OFF
         found: Passages | None = None
         try:
@@ -162,113 +149,116 @@ class Embeddings:
                 space = await self.space()
                 texts = await cut(content, self._embedder, space.passage_tokens)
                 found = Passages(space.id, frozenset(texts), (), complete=False)
-                found = await self._embed(self._embedder, space, texts, await stored(space.id))
-        except (EmbedderUnavailable, ConfigurationError, TimeoutError) as error:
+                found = await self._embedded(self._source, space, texts, await stored(space.id))
+        except (EmbedderUnavailable, ConfigurationError, InvalidInput, TimeoutError) as error:
             log.warning("passages stay pending: %s", str(error) or "the embedder did not answer in time")
+            self._completeness.changed()
             self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
         return Index(lexical.ANALYSER, terms, found), state
 
     async def query(self, text: str) -> QueryVector:
-        """The vector of a query, or why meaning is left out of the answer."""
-        if self._embedder is None:
+        """The vector of a query, or why meaning is left out of the answer. Raises EmbedderMismatch."""
+        if self._embedder is None or self._source is None:
             return QueryVector()
         try:
             async with asyncio.timeout(self._patience):
                 space = await self.space()
-                vector = await self._used(self._embedder.embed_query(text))
+                vector = await self._source.of_query(space, text)
         except TimeoutError:
-            if self._failure is not None:
-                return _unavailable(self._failure)
-            state = "is busy" if self._embedder.ready else "is still loading"
-            return QueryVector(degraded=f"the embedder {state}; answered from words and tags")
+            return await self._without_meaning(self._why_late())
+        except InvalidInput as error:
+            return await self._without_meaning(f"the embedder does not take this query; {ANSWERED}: {error.message}")
         except (EmbedderUnavailable, ConfigurationError) as error:
             log.warning("search without meaning: %s", error)
-            return _unavailable(error)
-        return QueryVector(vector, space.id)
+            return await self._without_meaning(_unavailable(error))
+        return QueryVector(vector, space.id, await self._reembedding())
 
     async def space(self) -> Space:
-        """The active space, its fingerprint checked. Raises EmbedderMismatch, EmbedderUnavailable.
+        """The active space, its fingerprint checked. Raises EmbedderMismatch, EmbedderUnavailable, ConfigurationError.
 
         Loading a model goes on when a caller stops waiting for it; the next caller joins.
         """
-        space = self._space
-        if space is None:
-            if self._entering is None or self._entering.done():
-                self._entering = asyncio.create_task(self._enter(), name="muniment-enter-space")
-                self._entering.add_done_callback(self._entered)
-            self._space = space = await asyncio.shield(self._entering)
-        return space
+        return (await self._entered()).space
 
     async def heal(self) -> int:
-        """Embed one batch of memories whose passages are not complete; how many were healed."""
+        """Embed what lacks vectors in the active space, as far as others do not; how many memories were completed.
+
+        Raises EmbedderMismatch, EmbedderUnavailable, ConfigurationError.
+        """
         if self._embedder is None:
             return 0
-        space = await self.space()
-        batch = await self._storage.unembedded(space.id, limit=HEAL_BATCH)
-        return sum([await self._heal_one(self._embedder, space, memory) for memory in batch])
+        filling = await self._entered()
+        completed = 0
+        async with self._healing:
+            try:
+                completed = await filling.fill(self._completed)
+            finally:
+                if completed or not self._completeness.whole:
+                    self._completeness.changed()
+        return completed
 
-    async def _heal_one(self, embedder: Embedder, space: Space, memory: Unembedded) -> bool:
-        texts = await cut(memory.content, embedder, space.passage_tokens)
-        found = await self._embed(embedder, space, texts, memory.passages)
-        return await self._storage.store_passages(memory.memory_id, memory.version, found)
+    def load(self) -> None:
+        """Begin to load the model and to enter its space, without waiting for it."""
+        if self._embedder is not None:
+            self._begun()
 
-    async def _enter(self) -> Space:
-        """Register the embedder's space, or compare it with what is registered."""
+    def _begun(self) -> asyncio.Task[Filling]:
+        if self._entering is None or self._entering.done():
+            self._entering = asyncio.create_task(self._enter(), name="muniment-enter-space")
+            self._entering.add_done_callback(self._note_entering)
+        return self._entering
+
+    async def _entered(self) -> Filling:
+        if self._filling is not None:
+            return self._filling
+        if isinstance(self._failure, EmbedderMismatch):
+            raise EmbedderMismatch(self._failure.message)
+        return await asyncio.shield(self._begun())
+
+    async def _enter(self) -> Filling:
         assert self._embedder is not None
-        space = await self._embedder.space()
-        probes = _checked(await self._embedder.embed_passages(PROBES), len(PROBES), space)
-        _compare(space, await self._storage.register_space(space, probes), probes)
-        return space
+        assert self._source is not None
+        space = await spaces.register(self._storage, self._embedder)
+        await spaces.activate(self._storage, space, self._embedder.name)
+        self._filling = Filling(self._storage, self._source, space)
+        return self._filling
 
-    def _entered(self, task: asyncio.Task[Space]) -> None:
+    def _note_entering(self, task: asyncio.Task[Filling]) -> None:
         """Keep why it failed, also where nobody waited for it: an attempt may last longer than anybody waits."""
         error = None if task.cancelled() else task.exception()
         self._failure = error if isinstance(error, MunimentError) else None
+        if isinstance(error, EmbedderMismatch):
+            self._mismatch.set()
 
-    async def _embed(self, embedder: Embedder, space: Space, texts: dict[str, str], stored: frozenset[str]) -> Passages:
-        missing = [key for key in texts if key not in stored]
-        vectors: tuple[PassageVector, ...] = ()
-        if missing:
-            given = await self._used(embedder.embed_passages([texts[key] for key in missing]))
-            made = _checked(given, len(missing), space)
-            vectors = tuple(PassageVector(key, made[row]) for row, key in enumerate(missing))
+    async def _embedded(
+        self, source: VectorSource, space: Space, texts: Mapping[str, str], stored: frozenset[str]
+    ) -> Passages:
+        """All passages of a content, those that are not stored with their vectors."""
+        made = await source.of_passages(space, {key: text for key, text in texts.items() if key not in stored})
+        vectors = tuple(PassageVector(key, vector) for key, vector in made.items())
         return Passages(space.id, frozenset(texts), vectors, complete=True)
 
-    async def _used(self, use: Awaitable[Answer]) -> Answer:
-        """What a use of the embedder gives; whether it failed is kept. One that was not waited for says nothing."""
-        try:
-            answer = await use
-        except MunimentError:
-            self._failing = True
-            raise
-        self._failing = False
-        return answer
+    async def _completed(self, memories: int) -> None:
+        if memories and self._completeness.whole:
+            self._completeness.changed()
+
+    async def _reembedding(self) -> str | None:
+        """That memories lack vectors, where they do; of a space that is not known nothing is said."""
+        if self._filling is None:
+            return None
+        return await self._completeness.notice(self._filling.space.id, self._filling.aside)
+
+    async def _without_meaning(self, reason: str) -> QueryVector:
+        share = await self._reembedding()
+        return QueryVector(degraded=f"{share}; {reason}" if share else reason)
+
+    def _why_late(self) -> str:
+        if self._failure is not None:
+            return _unavailable(self._failure)
+        assert self._embedder is not None
+        return f"the embedder {'is busy' if self._embedder.ready else 'is still loading'}; {ANSWERED}"
 
 
-def _unavailable(error: MunimentError) -> QueryVector:
-    return QueryVector(degraded=f"{UNAVAILABLE}; answered from words and tags: {error.message}")
-
-
-def _checked(vectors: Vectors, count: int, space: Space) -> Vectors:
-    """Vectors fit to be stored. Raises EmbedderUnavailable where the embedder broke its word."""
-    if vectors.shape != (count, space.dimensions) or not np.isfinite(vectors).all():
-        raise EmbedderUnavailable(
-            f"The embedder {space.id} gave {vectors.shape} numbers, not all usable, for {count} texts of "
-            f"{space.dimensions} dimensions; update or replace it."
-        )
-    return vectors
-
-
-def _compare(space: Space, stored: Vectors, fresh: Vectors) -> None:
-    """Refuse another model under a name that is taken. Raises EmbedderMismatch."""
-    if stored.shape == fresh.shape:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(fresh, axis=1)
-            cosines = (stored * fresh).sum(axis=1) / lengths
-        if bool((cosines >= PROBE_COSINE_MIN).all()):
-            return
-    raise EmbedderMismatch(
-        f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or "
-        "configure the new one under a name of its own."
-    )
+def _unavailable(error: MunimentError) -> str:
+    return f"{UNAVAILABLE}; {ANSWERED}: {error.message}"

@@ -22,6 +22,7 @@ from muniment.agent_models import (
 from muniment.engine.agents import own
 from muniment.engine.arrivals import Arrivals
 from muniment.engine.idempotency import Idempotency
+from muniment.engine.lookout import Lookout
 from muniment.models import Agent, CallContext
 from muniment.operations.agents import EventAck, EventClaim, EventDead, EventEnqueue, EventExtend, EventRequeue
 from muniment.ports import AgentStorage, Claim, ClaimedEvent, NewEvent, Position, ReceiptTaken
@@ -34,10 +35,13 @@ _TOKEN_BYTES = 24
 class Events:
     """Event operations. ``cue`` puts one line about the digest before a payload's content."""
 
-    def __init__(self, storage: AgentStorage, idempotency: Idempotency, arrivals: Arrivals, *, cue: bool) -> None:
+    def __init__(
+        self, storage: AgentStorage, idempotency: Idempotency, arrivals: Arrivals, lookout: Lookout, *, cue: bool
+    ) -> None:
         self._storage = storage
         self._idempotency = idempotency
         self._arrivals = arrivals
+        self._lookout = lookout
         self._cue = cue
 
     async def enqueue(self, context: CallContext, sent: EventEnqueue) -> EventReceipt:
@@ -58,14 +62,16 @@ class Events:
 
     async def claim(self, context: CallContext, sent: EventClaim) -> DeliveryPage:
         """Take the oldest claimable events, each with the digest in its payload."""
+        agent = own(context)
         claimed = await self._storage.claim(
             Claim(
-                agent=own(context),
+                agent=agent,
                 tokens=[secrets.token_urlsafe(_TOKEN_BYTES) for _ in range(sent.limit)],
                 lease=timedelta(seconds=sent.lease_seconds),
                 attempts_max=limits.ATTEMPTS_MAX,
             )
         )
+        self._lookout.claimed(agent)
         return DeliveryPage(items=tuple(self._delivery(event, claimed.digest) for event in claimed.events))
 
     async def extend(self, context: CallContext, sent: EventExtend) -> AckReceipt:

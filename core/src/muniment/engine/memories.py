@@ -63,9 +63,10 @@ class Memories:
         placement = await self._projects.place(context, sent.scope, project)
         mutations.check_content(sent.content)
         index, state = await self._embeddings.index(sent.content, none_stored)
+        created = False
         if placement is None:
             assert project is not None
-            placement = await self._projects.register_for(context, project)
+            placement, created = await self._projects.register_for(context, project)
         memory_id = str(uuid4())
         receipt = Receipt(
             id=memory_id,
@@ -75,6 +76,7 @@ class Memories:
             embedding=state,
             content_length=len(sent.content),
             project_id=placement.project_id,
+            project_created=created,
         )
         create = Create(
             memory_id=memory_id,
@@ -105,13 +107,14 @@ class Memories:
         if sent.content is None and sent.tags is None and sent.scope is None and sent.project is None:
             raise InvalidInput("input", "nothing to change; send content, tags, scope or project")
         loaded = await self._load(context, sent.id, sent.version)
-        placement = await self._destination(context, sent, loaded.facts)
+        placement, created = await self._destination(context, sent, loaded.facts)
         if sent.content is not None:
             mutations.check_content(sent.content)
         change = _Change(
             content=sent.content,
             tags=None if sent.tags is None else _unique(sent.tags),
             placement=placement,
+            project_created=created,
         )
         return await self._revise(context, "memory.update", loaded, change)
 
@@ -222,15 +225,17 @@ class Memories:
         facts = await self._storage.load(access.audience(context.principal), memory_id, space=space)
         return frozenset() if facts is None else facts.passages
 
-    async def _destination(self, context: CallContext, sent: MemoryUpdate, facts: MemoryFacts) -> Placement | None:
-        """Where an update moves a memory; None where it stays."""
+    async def _destination(
+        self, context: CallContext, sent: MemoryUpdate, facts: MemoryFacts
+    ) -> tuple[Placement | None, bool]:
+        """Where an update moves a memory, None where it stays; and whether that is a project registered for it."""
         if sent.scope is None and sent.project is None:
-            return None
+            return None, False
         placement = await self._projects.place(context, sent.scope, sent.project)
         if placement is None:
             assert sent.project is not None
-            placement = await self._projects.register_for(context, sent.project)
-        return None if placement.scope_key == facts.scope_key else placement
+            return await self._projects.register_for(context, sent.project)
+        return None if placement.scope_key == facts.scope_key else placement, False
 
     async def _commit(self, mutation: Mutation, receipt: Receipt) -> Receipt:
         applied = await self._storage.apply(mutation)
@@ -253,7 +258,7 @@ class Memories:
     def _claim(
         self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch, receipt: Receipt
     ) -> ReceiptClaim | None:
-        body = receipt.model_dump(mode="json", exclude={"updated_at"}, exclude_none=True)
+        body = receipt.model_dump(mode="json", exclude={"updated_at"}, exclude_defaults=True)
         return self._idempotency.claim(context, operation, sent, receipt.id, body)
 
     async def _first_receipt(self, context: CallContext, operation: str, sent: MemoryWrite | MemoryPatch) -> Receipt:
@@ -282,6 +287,7 @@ class Memories:
             content_length=length,
             delta=None if length is None else length - len(facts.memory.content),
             project_id=placement.project_id if placement else facts.memory.project_id,
+            project_created=change is not None and change.project_created,
         )
 
     @staticmethod
@@ -317,11 +323,12 @@ class _Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What an edit sets; a field that is None stays."""
+    """What an edit sets; a field that is None stays. ``project_created`` is of the placement's project."""
 
     content: str | None = None
     tags: tuple[str, ...] | None = None
     placement: Placement | None = None
+    project_created: bool = False
     effect: PatchEffect | None = None
 
     def fields(self, facts: MemoryFacts) -> tuple[str, ...]:

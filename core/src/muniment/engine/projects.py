@@ -92,10 +92,10 @@ class Projects:
             return None
         return access.project_placement(_usable(context, facts, project, Access.WRITE).id)
 
-    async def register_for(self, context: CallContext, key: str) -> Placement:
-        """Register a project that a write names, or find it if somebody was faster."""
-        facts, _ = await self._register(context, key)
-        return access.project_placement(facts.id)
+    async def register_for(self, context: CallContext, key: str) -> tuple[Placement, bool]:
+        """Register a project that a write names, or find it if somebody was faster; whether it was registered."""
+        facts, created = await self._register(context, key)
+        return access.project_placement(facts.id), created
 
     async def select(
         self,
@@ -163,7 +163,12 @@ class Projects:
         facts, created = await self._storage.register_project(new)
         if created:
             receipt = Receipt(
-                id=facts.id, version=1, updated_at=facts.updated_at, action=audit.action, project_id=facts.id
+                id=facts.id,
+                version=1,
+                updated_at=facts.updated_at,
+                action=audit.action,
+                project_id=facts.id,
+                project_created=True,
             )
             self._committed(receipt, audit)
         return facts, created

@@ -14,11 +14,13 @@ from muniment.operations.agents import AGENT_OPERATIONS
 from muniment.operations.memories import MEMORY_OPERATIONS
 from muniment.operations.operation import Operation
 from muniment.operations.projects import PROJECT_OPERATIONS
+from muniment.operations.tokens import TOKEN_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation", "find", "respelled"]
 
 OPERATIONS: Mapping[str, Operation] = {
-    operation.name: operation for operation in (*PROJECT_OPERATIONS, *MEMORY_OPERATIONS, *AGENT_OPERATIONS)
+    operation.name: operation
+    for operation in (*PROJECT_OPERATIONS, *MEMORY_OPERATIONS, *AGENT_OPERATIONS, *TOKEN_OPERATIONS)
 }
 
 # The longest first, since a name may begin with another one.

@@ -17,7 +17,11 @@ _CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platfor
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. ``touches`` says what its access is judged by: a memory, a project or the caller alone."""
+    """One operation. ``touches`` says what its access is judged by: a memory, a project or the caller alone.
+
+    ``since`` is the contract version that it came with: a plugin of an older one may lack what it needs, and is not
+    judged by it.
+    """
 
     name: str
     title: str
@@ -29,10 +33,15 @@ class Operation:
     idempotent: bool = False
     touches: Literal["memory", "project", "caller"] = "memory"
     audience: Literal["user", "agent", "platform"] = "user"
+    since: str = "1.0"
 
     def serves(self, principal: Principal) -> bool:
         """Whether this principal may call it at all."""
         return self._is_for(principal) and not self._is_beyond(principal)
+
+    def is_within_reach(self, principal: Principal) -> bool:
+        """Whether it serves this principal, or would with a scope that the issuer of its credentials has to give."""
+        return self._is_for(principal) and (not self._is_beyond(principal) or principal.write_scope is not None)
 
     def not_served(self, principal: Principal) -> AccessDenied:
         """The refusal of a principal that it does not serve.

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from muniment import limits
 from muniment.inputs import Cursor, Input, ListLimit, Version
-from muniment.models import Identified, Name, ProjectPage, Receipt
+from muniment.models import HistoryPage, Identified, Name, ProjectPage, Receipt
 from muniment.operations.operation import Operation
 
 ProjectKey = Annotated[str, StringConstraints(pattern=limits.PROJECT_KEY_PATTERN)]
@@ -34,6 +34,12 @@ class ProjectUnshare(Input):
     project: ProjectKey
     group: Name
     version: Version | None = None
+
+
+class ProjectHistory(Input):
+    project: ProjectKey
+    limit: ListLimit = limits.LIST_LIMIT_DEFAULT
+    cursor: Cursor | None = None
 
 
 PROJECT_OPERATIONS = (
@@ -76,5 +82,17 @@ PROJECT_OPERATIONS = (
         destructive=True,
         idempotent=True,
         touches="project",
+    ),
+    Operation(
+        name="project.history",
+        title="History of project",
+        description="Who registered, shared or unshared a project, and when; with whom only its owner sees. For a "
+        "memory use memory.history.",
+        input=ProjectHistory,
+        output=HistoryPage,
+        read_only=True,
+        idempotent=True,
+        touches="project",
+        since="1.2",
     ),
 )

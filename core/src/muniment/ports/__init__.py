@@ -28,7 +28,7 @@ from muniment.ports.authentication import (
     Callers,
     metadata_url,
 )
-from muniment.ports.backlog import Backlog, BacklogStorage
+from muniment.ports.backlog import Backlog, BacklogStorage, WaitingStorage
 from muniment.ports.reading import (
     Audience,
     Found,
@@ -45,7 +45,9 @@ from muniment.ports.seats import (
     Storage,
     Transport,
 )
+from muniment.ports.spaces import MaintainedStorage, Progress, RegisteredSpace, SpaceStorage
 from muniment.ports.tokens import NewToken, StoredToken, TokenStorage
+from muniment.ports.trail import TrailStorage
 from muniment.ports.vectors import (
     Passages,
     PassageVector,
@@ -93,6 +95,7 @@ __all__ = [
     "Found",
     "Index",
     "LostEvent",
+    "MaintainedStorage",
     "MemoryFacts",
     "Mutation",
     "NewEvent",
@@ -104,9 +107,11 @@ __all__ = [
     "Placement",
     "PluginContext",
     "Position",
+    "Progress",
     "ProjectFacts",
     "ReceiptClaim",
     "ReceiptTaken",
+    "RegisteredSpace",
     "Remove",
     "Restore",
     "Revise",
@@ -116,14 +121,17 @@ __all__ = [
     "Selector",
     "ShareChange",
     "Space",
+    "SpaceStorage",
     "Storage",
     "StoredReceipt",
     "StoredSection",
     "StoredToken",
     "TokenStorage",
+    "TrailStorage",
     "Transport",
     "Unembedded",
     "Vector",
     "Vectors",
+    "WaitingStorage",
     "metadata_url",
 ]

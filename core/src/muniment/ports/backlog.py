@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from muniment.models import Agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +24,16 @@ class BacklogStorage(Protocol):
 
     async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
         """The counts, which need not be of one moment. ``attempts_max`` is a claim's."""
+        ...
+
+
+@runtime_checkable
+class WaitingStorage(Protocol):
+    """Tells whose events wait, for those who stand by."""
+
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        """Which of these agents would get an event by a claim now; one query for all, asked every second or so.
+
+        ``attempts_max`` is a claim's.
+        """
         ...

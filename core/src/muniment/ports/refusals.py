@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muniment.errors import NotFound, StorageUnavailable
+from muniment.errors import ConfigurationError, NotFound, StorageUnavailable
 from muniment.models import Agent
 
 
@@ -19,6 +19,11 @@ def no_project(project_id: str) -> NotFound:
 def no_delivery(event_id: str) -> NotFound:
     """The agent was never given this event."""
     return NotFound(f"There is no event {event_id} that was delivered to this agent; claim it first.")
+
+
+def no_space(space: str) -> ConfigurationError:
+    """No space with this id is registered, or it was dropped."""
+    return ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
 
 
 def memory_kept_changing(memory_id: str) -> StorageUnavailable:

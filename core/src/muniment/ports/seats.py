@@ -15,9 +15,11 @@ from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord
 from muniment.ports.agents import AgentStorage
 from muniment.ports.authentication import Callers
-from muniment.ports.backlog import BacklogStorage
+from muniment.ports.backlog import BacklogStorage, WaitingStorage
 from muniment.ports.reading import Audience, Found, MemoryFacts, Outdated, Position, ProjectFacts, SearchQuery, Selector
+from muniment.ports.spaces import MaintainedStorage, SpaceStorage
 from muniment.ports.tokens import TokenStorage
+from muniment.ports.trail import TrailStorage
 from muniment.ports.vectors import Passages, Space, Unembedded, Vector, Vectors
 from muniment.ports.writing import Applied, AuditDraft, Mutation, NewProject, ShareChange, StoredReceipt
 
@@ -36,9 +38,21 @@ class PluginContext:
 
 
 @runtime_checkable
-class Storage(AgentStorage, TokenStorage, BacklogStorage, Protocol):
-    """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, agent memory, and API
-    tokens; a plugin of contract 1.0 keeps no tokens and counts no backlog.
+class Storage(
+    AgentStorage,
+    TokenStorage,
+    BacklogStorage,
+    SpaceStorage,
+    MaintainedStorage,
+    TrailStorage,
+    WaitingStorage,
+    Protocol,
+):
+    """Keeps projects, memories, their search entries, the audit trail, idempotency receipts, agent memory, API tokens,
+    and the registry of spaces.
+
+    A plugin of contract 1.1 has neither ``SpaceStorage``, ``MaintainedStorage``, ``TrailStorage`` nor
+    ``WaitingStorage``, one of 1.0 neither these nor ``TokenStorage`` nor ``BacklogStorage``.
 
     Every method may raise StorageUnavailable, after which nothing of a write is known to be stored. A call that is
     cancelled is over when CancelledError leaves it: it was applied, or it never will be. Calls overlap, from one event

@@ -25,7 +25,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             schemes=("memory",),
             factory="muniment.reference.storage:create",
             conformance="muniment.conformance.reference_target:storage",
-            contract="1.1",
+            contract="1.2",
             summary="In memory, gone when the process ends; for tests.",
         ),
         Descriptor(

@@ -53,6 +53,11 @@ class HashEmbedder:
         return f"hash:{self._space.dimensions}"
 
     @property
+    def dimensions(self) -> int:
+        """The numbers of a vector."""
+        return self._space.dimensions
+
+    @property
     def ready(self) -> bool:
         """Always."""
         return True

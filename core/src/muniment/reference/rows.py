@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord, Share
-from muniment.ports import Placement, ReceiptClaim, Space, StoredToken, Vector, Vectors
+from muniment.ports import Placement, ReceiptClaim, RegisteredSpace, StoredToken, Vector, Vectors
 from muniment.reference.agent_rows import AgentData
 
 PassageKey = tuple[str, str]
@@ -78,6 +78,27 @@ class TokenRow:
     token: StoredToken
 
 
+@dataclass(frozen=True, slots=True)
+class SpaceRow:
+    """A registered space and the vectors of its probe sentences."""
+
+    registered: RegisteredSpace
+    probes: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """Until when whoever fills a space works on a memory, and on which version of it."""
+
+    version: int
+    until: datetime
+
+
+def _columns() -> set[str]:
+    rows = (ProjectRow, MemoryRow, ReceiptRow, TokenRow, SpaceRow, LeaseRow)
+    return {f"{row.__name__}.{one.name}: {one.type}" for row in rows for one in fields(row)}
+
+
 @dataclass(slots=True)
 class ReferenceData:
     """Everything that is stored. Several clients may share one; it outlives a client that is closed."""
@@ -87,8 +108,12 @@ class ReferenceData:
     audit: dict[str, AuditRecord] = field(default_factory=dict[str, AuditRecord])
     receipts: dict[tuple[str, str], ReceiptRow] = field(default_factory=dict[tuple[str, str], ReceiptRow])
     agents: AgentData = field(default_factory=AgentData)
-    spaces: dict[str, tuple[Space, Vectors]] = field(default_factory=dict[str, tuple[Space, Vectors]])
+    spaces: dict[str, SpaceRow] = field(default_factory=dict[str, SpaceRow])
+    leases: dict[tuple[str, str], LeaseRow] = field(default_factory=dict[tuple[str, str], LeaseRow])
+    """By space and memory."""
     tokens: dict[str, TokenRow] = field(default_factory=dict[str, TokenRow])
+    columns: set[str] = field(default_factory=_columns)
+    """What a schema would say; nothing that is done changes it."""
 
 
 @dataclass(slots=True)

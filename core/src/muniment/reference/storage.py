@@ -22,25 +22,21 @@ from muniment.ports import (
     MemoryFacts,
     NewProject,
     Outdated,
-    Passages,
     PluginContext,
     Position,
     ProjectFacts,
     SearchQuery,
     Selector,
     ShareChange,
-    Space,
     StoredReceipt,
-    Unembedded,
-    Vectors,
 )
 from muniment.ports.refusals import no_project
 from muniment.reference.agent_rows import EventRow
 from muniment.reference.agents import ReferenceAgents
-from muniment.reference.changes import Changes
 from muniment.reference.readers import Readers
 from muniment.reference.rows import MemoryRow, ProjectRow, ReferenceData
 from muniment.reference.search import ExactSearch
+from muniment.reference.spaces import ReferenceSpaces
 from muniment.reference.tokens import ReferenceTokens
 
 
@@ -48,7 +44,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, ExactSearch):
+class ReferenceStorage(Readers, ReferenceSpaces, ReferenceAgents, ReferenceTokens, ExactSearch):
     """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
 
     WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
@@ -209,6 +205,18 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, Exact
         """Whether an audit entry is of an earlier version."""
         return entry.version < version
 
+    async def trail(self, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+        """A scope's audit entries that belong to no memory, newest first."""
+        await self.pause()
+        entries = [one for one in self.data.audit.values() if one.scope_key == scope_key and one.memory_id is None]
+        entries.sort(key=lambda one: one.id)
+        entries.sort(key=lambda one: one.at, reverse=True)
+        return [one for one in entries if after is None or self.is_older(one, after)][:limit]
+
+    def is_older(self, entry: AuditRecord, after: Position) -> bool:
+        """Whether an audit entry comes after a page's last."""
+        return entry.at < after.created_at or (entry.at == after.created_at and entry.id > after.id)
+
     # ------------------------------------------------------------ receipts
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
@@ -218,37 +226,6 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, Exact
         if row is None:
             return None
         return StoredReceipt(row.claim.body_hash, row.claim.subject, row.claim.receipt, row.at)
-
-    # ------------------------------------------------------------ vectors in the background
-
-    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
-        """Insert the space unless it is there."""
-        await self.pause()
-        return self.data.spaces.setdefault(space.id, (space, probes))[1]
-
-    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
-        """Live memories whose passages in the space are not complete."""
-        await self.pause()
-        rows = [row for row in self.data.memories.values() if not row.deleted and space not in row.embedded]
-        return [
-            Unembedded(row.id, row.version, row.content, frozenset(key for of, key in row.passages if of == space))
-            for row in rows[:limit]
-        ]
-
-    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
-        """Store background vectors if the memory is still at this version."""
-        await self.pause()
-        row = self.data.memories.get(memory_id)
-        if row is None or row.deleted or row.version != version:
-            return False
-        others = {key: vector for key, vector in row.passages.items() if key[0] != passages.space}
-        filled = self.with_passages(row, passages)
-        self.data.memories[memory_id] = replace(
-            filled,
-            passages={**others, **filled.passages},
-            embedded=(row.embedded - {passages.space}) | filled.embedded,
-        )
-        return True
 
     # ------------------------------------------------------------ terms of another analyser
 
@@ -271,10 +248,6 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, Exact
         self.data.memories[memory_id] = replace(row, analyser=analyser, terms=terms)
         return True
 
-    def is_present(self, row: MemoryRow, version: int) -> bool:
-        """Whether what was made in the background for this version is still good for the memory."""
-        return not row.deleted and row.version == version
-
     # ------------------------------------------------------------ what waits
 
     async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
@@ -286,6 +259,14 @@ class ReferenceStorage(Readers, Changes, ReferenceAgents, ReferenceTokens, Exact
         return Backlog(
             events_waiting=sum(self.waits(row, attempts_max, now) for row in events),
             embeddings_pending=sum(self.lacks_vectors(row, space or "") for row in memories),
+        )
+
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        """Those of the agents with an event that a claim would get."""
+        await self.pause()
+        now = self.clock()
+        return frozenset(
+            agent for agent in agents if any(self.waits(row, attempts_max, now) for row in self.events_of(agent))
         )
 
     def waits(self, row: EventRow, attempts_max: int, now: datetime) -> bool:

@@ -28,6 +28,11 @@ LEAVE_SECONDS = 0.5
 IDLE_SECONDS = 10
 """How long a connection may be without a request, or with a part of its head."""
 
+TAKE_SECONDS = 30.0
+TAKEN_LEAST = 32_768
+"""In how long a client must take how many bytes of an answer that waits for it, or all that is left; one that takes
+less has no use for it, and its connection is cut."""
+
 CONNECTIONS_MAX = 768
 """Connections at once. For one more, that which has been without a request for longest is closed; where all have one,
 the new one's is answered by 503. Requests that wait and streams have limits of their own, which together are lower for
@@ -99,9 +104,12 @@ class _Server(uvicorn.Server):
 
 class _Protocol(H11Protocol):
     """A connection that is closed where no request comes, also the first one, or its head does not end; sooner where
-    its place is needed."""
+    its place is needed. It is cut where its client does not take the answer."""
 
     idle_since = 0.0
+    _look: asyncio.TimerHandle | None = None
+    _left: int | None = None
+    """Bytes that waited for the client at the last look, if none could be added since."""
 
     def connection_made(self, transport: Any) -> None:
         """Take a place, and begin to wait."""
@@ -115,6 +123,33 @@ class _Protocol(H11Protocol):
         """Begin to wait again."""
         self.idle_since = self.loop.time()
         super().on_response_complete()
+        self._await_taking()
+
+    def pause_writing(self) -> None:
+        """Add nothing to what waits for the client, and look whether it takes that."""
+        super().pause_writing()
+        self._await_taking()
+
+    def resume_writing(self) -> None:
+        """Go on: what waits may be more at the next look."""
+        super().resume_writing()
+        self._left = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection, once the client has taken what waits for it."""
+        super().timeout_keep_alive_handler()
+        self._await_taking()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, and close likewise."""
+        super().send_400_response(msg)
+        self._await_taking()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        if self._look is not None:
+            self._look.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Go on waiting where that was not the end of a head."""
@@ -142,6 +177,26 @@ class _Protocol(H11Protocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anybody can ask for another protocol, and is answered in this one."""
+
+    def _await_taking(self) -> None:
+        """Look in a while what the client has taken, where something waits for it."""
+        if self._look is None and self.transport.get_write_buffer_size():
+            self._left = self._waiting()
+            self._look = self.loop.call_later(TAKE_SECONDS, self._check_taking)
+
+    def _check_taking(self) -> None:
+        self._look = None
+        before, now = self._left, self._waiting()
+        if before is not None and now is not None and now > max(0, before - TAKEN_LEAST):
+            logger.info("a client that does not take its answer is cut off")
+            self.transport.abort()
+        else:
+            self._await_taking()
+
+    def _waiting(self) -> int | None:
+        """How many bytes wait for the client; None where more may be added by the next look."""
+        fixed = self.flow.write_paused or self.transport.is_closing()
+        return self.transport.get_write_buffer_size() if fixed else None
 
     def _await_head(self) -> None:
         if self.timeout_keep_alive_task is None:

@@ -1,6 +1,6 @@
 """Local sentence-transformers models as the embedder of Muniment: the descriptor and its hooks.
 
-Imports neither PyTorch nor sentence-transformers; the factory it names does, at the model's first use.
+Imports no model library; what the factory names does, at the model's first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ DESCRIPTOR = Descriptor(
     name="embed-local",
     kind="embedder",
     schemes=("local",),
+    contract="1.2",
     factory="muniment_embed_local.embedder:create",
     conformance="muniment_embed_local.conformance:target",
+    exporter="muniment_embed_local.export:export",
     summary="sentence-transformers models that run in this process, by name, directory or weights package.",
 )
 
@@ -30,4 +32,4 @@ def muniment_doctor(context: DoctorContext) -> Sequence[Finding]:
     """What the configured model needs and whether it is there, without loading it."""
     from muniment_embed_local.doctor import findings
 
-    return findings(context.embedder)
+    return findings(context.embedder, context.options)

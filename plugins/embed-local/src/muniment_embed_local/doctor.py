@@ -1,56 +1,59 @@
-"""What ``muniment doctor`` says of this plugin: the libraries that it needs, and where the model is.
+"""What ``muniment doctor`` says of this plugin: where the model is, what computes it, and the libraries for that.
 
-Reads package metadata and file names, and asks the model hub for a model that is not on this machine; loads nothing.
+Reads package metadata and the model's small files, and asks the model hub for a model that is not on this machine;
+loads nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from muniment.errors import ConfigurationError, MunimentError
+from muniment import plugin_options
+from muniment.errors import MunimentError
 from muniment.hookspecs import Finding
-from muniment_embed_local.weights import Weights, locate
+from muniment_embed_local import DESCRIPTOR, engines, torch_engine
+from muniment_embed_local.model import EngineName
+from muniment_embed_local.options import Options
+from muniment_embed_local.weights import locate
 
-_LIBRARIES: Final = ("torch", "sentence-transformers")
+_LIBRARIES: Final = {"onnx": ("onnxruntime", "tokenizers"), "torch": ("torch", "sentence-transformers")}
+_INSTALL: Final = {"onnx": "pip install muniment-embed-local", "torch": torch_engine.EXTRA}
 _SCHEME: Final = "local:"
 
 
-def findings(embedder: str) -> list[Finding]:
-    """The findings for the configured ``embedder``; none where another plugin serves it."""
+def findings(embedder: str, table: Mapping[str, Any]) -> list[Finding]:
+    """The findings for the configured ``embedder`` and options; none where another plugin serves it."""
     if not embedder.startswith(_SCHEME):
         return []
-    return [*(_library(name) for name in _LIBRARIES), _weights(embedder)]
+    try:
+        options = plugin_options.parse(Options, DESCRIPTOR.name, table)
+        weights = locate(embedder.removeprefix(_SCHEME), named=options.model_name)
+        directory, engine = engines.look(weights, options)
+    except MunimentError as error:
+        return [Finding(embedder, ok=False, detail=error.message)]
+    if directory is None:
+        detail = "not on this machine; it will be downloaded from the model hub at the first use"
+    else:
+        detail = f"in {directory}"
+    return [
+        *(_library(name, engine) for name in _LIBRARIES[engine]),
+        Finding(embedder, ok=True, detail=f"{detail}, and computed by {_told(engine, embedder)}"),
+    ]
 
 
-def _library(name: str) -> Finding:
+def _told(engine: EngineName, embedder: str) -> str:
+    if engine == "onnx":
+        return "onnxruntime"
+    return (
+        "PyTorch, which takes seconds to start; muniment embeddings export "
+        f"{embedder} DIR makes a directory that needs none, where the model is of the usual kind"
+    )
+
+
+def _library(name: str, engine: EngineName) -> Finding:
     try:
         return Finding(name, ok=True, detail=version(name))
     except PackageNotFoundError:
-        return Finding(name, ok=False, detail="not installed", remedy=f"pip install {name}")
-
-
-def _weights(embedder: str) -> Finding:
-    try:
-        weights = locate(embedder.removeprefix(_SCHEME))
-        directory = weights.directory or _in_the_hub(weights)
-    except MunimentError as error:
-        return Finding(embedder, ok=False, detail=error.message)
-    if directory is None:
-        return Finding(
-            embedder, ok=True, detail="not on this machine; it will be downloaded from the model hub at the first use"
-        )
-    return Finding(embedder, ok=True, detail=f"in {directory}")
-
-
-def _in_the_hub(weights: Weights) -> Path | None:
-    """The model in the hub's cache on this machine; None where the hub has it. Raises MunimentError."""
-    if find_spec("huggingface_hub") is None:
-        raise ConfigurationError(
-            f"embedder local:{weights.model}: huggingface_hub is not installed; pip install muniment-embed-local."
-        )
-    from muniment_embed_local import hub
-
-    return hub.look(weights)
+        return Finding(name, ok=False, detail="not installed", remedy=_INSTALL[engine])

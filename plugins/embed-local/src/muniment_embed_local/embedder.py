@@ -1,31 +1,31 @@
 """The embedder ``local:…``: a sentence-transformers model in this process, loaded by its first use.
 
-Owns the plugin's options, when the model is loaded, and how texts are dealt to the worker: in batches of
-like length, small enough that a query is never long behind them. What the model does is ``model``'s, where
-it lies ``weights``'s.
+Owns when the model is loaded, and how texts are dealt to the worker: in batches of like length, small enough that a
+query is never long behind them. What the model does is ``model``'s, what computes it ``engines``', where it lies
+``weights``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from muniment import plugin_options
 from muniment.errors import ConfigurationError, EmbedderUnavailable, MunimentError
-from muniment.plugin_options import PluginOptions
 from muniment.ports import PluginContext, Space, Vector, Vectors
-from muniment_embed_local import DESCRIPTOR, hub, model
-from muniment_embed_local.weights import Weights, check_directory, locate
+from muniment_embed_local import DESCRIPTOR, engines, model
+from muniment_embed_local.options import Options
+from muniment_embed_local.weights import Weights, locate
 from muniment_embed_local.worker import Priority, Worker
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 SCHEME: Final = "local:"
 CLOSE_SECONDS: Final = 5.0
@@ -35,21 +35,6 @@ BATCH_CHARACTERS: Final = 4_000
 """Characters of one batch for the model, its texts padded to the longest; one text always fits."""
 COUNT_CHARACTERS: Final = 200_000
 COUNT_TEXTS: Final = 2_000
-
-
-class Options(PluginOptions):
-    """The plugin's table in the configuration.
-
-    ``threads`` bounds the processor threads that one computation uses (by default half of the machine's, 1 to 4),
-    and ``device`` names PyTorch's device (by default the best that it finds). ``model_name`` says what the model is
-    called, for two models that would have the same name.
-    """
-
-    # Threads of one computation wait for each other: with one on every core, any other work on the machine slows
-    # a text down several times.
-    threads: int = Field(default_factory=lambda: max(1, min(4, (os.cpu_count() or 1) // 2)), ge=1, le=256)
-    device: str | None = Field(default=None, min_length=1)
-    model_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")
 
 
 def create(context: PluginContext) -> LocalEmbedder:
@@ -89,10 +74,6 @@ class LocalEmbedder:
         """Find the model's files where that takes no network; loads nothing. Raises ConfigurationError."""
         if self._worker.stopped:
             self._worker = Worker(f"muniment-embed-{self._value}")
-        if importlib.util.find_spec("sentence_transformers") is None:
-            raise ConfigurationError(
-                f"embedder {self.name}: sentence-transformers is not installed; pip install muniment-embed-local."
-            )
         model.quieten()
         self._weights = await asyncio.to_thread(self._locate)
 
@@ -103,6 +84,8 @@ class LocalEmbedder:
 
     async def space(self) -> Space:
         """The model's space. Raises EmbedderUnavailable, ConfigurationError."""
+        if self._model is not None and self.ready:
+            return self._model.space
         return await self._call(Priority.QUERY, lambda loaded: loaded.space)
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -158,17 +141,17 @@ class LocalEmbedder:
     def _load(self, worker: Worker) -> model.Model:
         model.quieten()
         weights = self._weights or self._locate()
-        directory = weights.directory or hub.fetch(weights)
-        check_directory(directory)
-        _go_on(worker)
-        model.import_libraries(self._options.threads)
-        _go_on(worker)
-        return model.load(weights.model, directory, device=self._options.device)
+        directory = engines.fetch(weights, self._options)
+        loaded = engines.load(weights.model, directory, self._options, lambda: _go_on(worker))
+        _log.info("%s is loaded, by the engine %s", self.name, loaded.engine)
+        return loaded
 
     def _locate(self) -> Weights:
         weights = locate(self._value, named=self._options.model_name)
         if weights.directory is None:
-            hub.check(weights)
+            engines.check_offline(weights, self._options)
+        else:
+            engines.choose(weights.model, weights.directory, self._options)
         return weights
 
 

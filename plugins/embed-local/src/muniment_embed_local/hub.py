@@ -1,28 +1,43 @@
 """Getting a model from the model hub: from its cache on this machine first, else by one bounded look and a
 download.
 
-Owns telling apart a name that the hub does not know, a hub that cannot be reached, and one that refuses.
-Imports huggingface_hub only inside its functions; they block, and belong in a worker.
+Owns telling apart a name that the hub does not know, a hub that cannot be reached, and one that refuses, and which
+files an engine needs. Imports huggingface_hub only inside its functions; they block, and belong in a worker.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from muniment.errors import ConfigurationError, EmbedderUnavailable
+from muniment_embed_local import onnx_file
+from muniment_embed_local.model import EngineName
 from muniment_embed_local.weights import Weights, installation, unknown
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
 
 LOOK_SECONDS: Final = 10.0
 """How long the hub may take to connect, and to answer, whether it has a model."""
 
+_DESCRIPTIONS: Final = ("*.json", "*.txt", "*.md")
+_ONNX_WEIGHTS: Final = tuple(f"{place}{end}" for place in onnx_file.PLACES for end in ("", "_data", ".data"))
 _OTHER_FORMATS: Final = ("onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
 _PICKLED: Final = ("*.bin", "*.pt", "*.pth")
+_TORCH_WEIGHTS: Final = ("*.safetensors", *_PICKLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The files that the hub has under a name."""
+
+    files: tuple[str, ...]
+
+    @property
+    def onnx_file(self) -> str | None:
+        """The ONNX file that an engine would take."""
+        return next((place for place in onnx_file.PLACES if place in self.files), None)
 
 
 def offline() -> bool:
@@ -32,46 +47,30 @@ def offline() -> bool:
     return constants.HF_HUB_OFFLINE
 
 
-def check(weights: Weights) -> None:
-    """Refuse at once what offline can never be had. Raises ConfigurationError."""
-    if offline() and cached(weights) is None:
-        raise unknown(
-            weights.repository,
-            "the model is not in the cache of this machine, and HF_HUB_OFFLINE forbids a download",
-        )
-
-
-def cached(weights: Weights) -> Path | None:
-    """The model's snapshot in the hub's cache on this machine, if it is whole."""
+def cached(weights: Weights, engine: EngineName) -> Path | None:
+    """The model's snapshot in the hub's cache on this machine, if it has all that the engine needs."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    patterns: Mapping[str, Sequence[str]] = (
+        {"ignore_patterns": [*_OTHER_FORMATS, *_PICKLED]}
+        if engine == "torch"
+        else {"allow_patterns": [*_DESCRIPTIONS, *_ONNX_WEIGHTS]}
+    )
     try:
-        return _snapshot(weights, local_files_only=True, ignore_patterns=[*_OTHER_FORMATS, *_PICKLED])
+        directory = _snapshot(weights, local_files_only=True, **patterns)
     except LocalEntryNotFoundError:
         return None
+    wanted = _TORCH_WEIGHTS if engine == "torch" else onnx_file.PLACES
+    return directory if any(found for pattern in wanted for found in directory.rglob(pattern)) else None
 
 
-def look(weights: Weights) -> Path | None:
-    """The model's directory in the cache; None if it can be downloaded. Raises as ``fetch``; downloads nothing."""
-    check(weights)
-    directory = cached(weights)
-    if directory is None:
-        _look_up(weights)
-    return directory
-
-
-def fetch(weights: Weights) -> Path:
-    """The model's directory, downloaded if not cached. Raises ConfigurationError, EmbedderUnavailable."""
-    check(weights)
-    return cached(weights) or _download(weights, _look_up(weights))
-
-
-def _look_up(weights: Weights) -> ModelInfo:
+def look_up(weights: Weights) -> Repository:
+    """What the hub has. Raises ConfigurationError, EmbedderUnavailable; downloads nothing."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        return HfApi().model_info(weights.repository, timeout=LOOK_SECONDS)
+        info = HfApi().model_info(weights.repository, timeout=LOOK_SECONDS)
     except GatedRepoError as error:
         raise _refused(weights) from error
     except RepositoryNotFoundError as error:
@@ -84,14 +83,24 @@ def _look_up(weights: Weights) -> ModelInfo:
         raise _unreachable(weights, f"the model hub answered with status {status}") from error
     except Exception as error:
         raise _unreachable(weights, f"the model hub cannot be reached ({type(error).__name__})") from error
+    return Repository(tuple(file.rfilename for file in info.siblings or ()))
 
 
-def _download(weights: Weights, info: ModelInfo) -> Path:
-    names = [file.rfilename for file in info.siblings or ()]
-    safe = any(name.endswith(".safetensors") for name in names)
-    ignored = [*_OTHER_FORMATS, *(_PICKLED if safe else ())]
+def download(weights: Weights, repository: Repository, engine: EngineName | None) -> Path:
+    """The model's directory with what the engine needs; for None, with its descriptions alone.
+
+    Raises EmbedderUnavailable.
+    """
+    if engine == "torch":
+        safe = any(name.endswith(".safetensors") for name in repository.files)
+        patterns = {"ignore_patterns": [*_OTHER_FORMATS, *(_PICKLED if safe else ())]}
+    else:
+        place = repository.onnx_file if engine else None
+        files = [name for name in _ONNX_WEIGHTS if place and name.startswith(place)]
+        patterns = {"allow_patterns": [*_DESCRIPTIONS, *files]}
     try:
-        return _snapshot(weights, revision=info.sha, etag_timeout=LOOK_SECONDS, ignore_patterns=ignored)
+        # Not by the number of the revision: only a name such as main is found again without the network.
+        return _snapshot(weights, etag_timeout=LOOK_SECONDS, **patterns)
     except Exception as error:
         raise _unreachable(weights, f"its download failed ({type(error).__name__})") from error
 
@@ -100,8 +109,8 @@ def _snapshot(weights: Weights, **options: Any) -> Path:
     from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME") or None
-    download = cast("Callable[..., str]", snapshot_download)
-    return Path(download(weights.repository, cache_dir=cache, **options))
+    fetch = cast("Callable[..., str]", snapshot_download)
+    return Path(fetch(weights.repository, cache_dir=cache, **options))
 
 
 def _refused(weights: Weights) -> ConfigurationError:

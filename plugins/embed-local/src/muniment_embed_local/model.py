@@ -1,25 +1,26 @@
-"""One loaded sentence-transformers model: its space, its token counts, its vectors.
+"""One working model, whichever engine computes it: its space, its token counts, its vectors.
 
-Owns what is asked of sentence-transformers and PyTorch, and what their errors mean. Everything here blocks
-and is used from one thread at a time: a tokeniser changes its own state as it works. Both libraries are
-imported inside ``load``, which takes seconds.
+Owns what both engines must do alike, so that their vectors are one space: how the space is called, what a passage may
+have, which prompt is used, what is refused, and what a library's error means. The libraries are the engines'.
+Everything here blocks and is used from one thread at a time: a tokeniser changes its own state as it works.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
 import os
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from muniment.errors import ConfigurationError, EmbedderUnavailable, InvalidInput, MunimentError
 from muniment.ports import Space, Vector, Vectors
+from muniment_embed_local.recipe import Unsupported
+
+EngineName = Literal["onnx", "torch"]
+Task = Literal["query", "document"]
 
 UNLIMITED_PASSAGE_TOKENS: Final = 512
 """Tokens of a passage for a model that names no limit; longer passages would blur what they say."""
@@ -29,6 +30,44 @@ _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_OUT_OF_MEMORY: Final = re.compile(r"out of memory|can't allocate memory|failed to allocate memory|bad.alloc", re.I)
+
+
+class Engine(Protocol):
+    """What computes a model. ``longest`` is the most tokens of a text, special ones included, None without a limit."""
+
+    @property
+    def name(self) -> EngineName:
+        """Which of the two it is."""
+        ...
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """What the model wants before a text, by the kind of text."""
+        ...
+
+    @property
+    def pooling(self) -> str:
+        """How the tokens' vectors become one."""
+        ...
+
+    @property
+    def longest(self) -> int | None:
+        """As above."""
+        ...
+
+    @property
+    def special_tokens(self) -> int:
+        """How many tokens the tokeniser adds to each text."""
+        ...
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, special ones left out and nothing cut off."""
+        ...
+
+    def embed(self, texts: Sequence[str], prompt: str, task: Task) -> Vectors:
+        """The vectors of one text at least, ``(len(texts), dimensions)`` float32, of unit length where there is one."""
+        ...
 
 
 def quieten() -> None:
@@ -41,106 +80,53 @@ def quieten() -> None:
         os.environ.setdefault(name, value)
 
 
-def import_libraries(threads: int) -> None:
-    """Import PyTorch and sentence-transformers, bound PyTorch to ``threads``. Raises ConfigurationError."""
-    try:
-        importlib.import_module("sentence_transformers")
-        import torch
-        from transformers.utils import logging
-    except (ImportError, OSError) as error:
-        raise ConfigurationError(
-            f"embedder local: PyTorch or sentence-transformers cannot be imported ({error}); install them again "
-            "with pip install torch, then pip install muniment-embed-local."
-        ) from error
-    torch.set_num_threads(threads)
-    logging.disable_progress_bar()  # pyright: ignore[reportUnknownMemberType]
-
-
-def load(model: str, directory: Path, *, device: str | None) -> Model:
-    """The model in ``directory``, called ``model``, in full precision and proven by a first vector.
-
-    Raises ConfigurationError for a directory that holds no working model or a device that is not there, and
-    EmbedderUnavailable where memory runs out.
-    """
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    where = f" on the device {device!r}" if device else ""
-    with _translated(
-        model,
-        lambda cause: ConfigurationError(
-            f"embedder local:{model}: the files in {directory} cannot be loaded{where} ({cause}); they are incomplete, "
-            "damaged, or of a kind that this version of sentence-transformers does not read. Replace them with a "
-            "whole copy of the model, or choose another model.",
-            model=model,
-        ),
-    ):
-        loaded = SentenceTransformer(
-            str(directory), device=device, local_files_only=True, model_kwargs={"dtype": torch.float32}
-        )
-        return Model(model, loaded)
-
-
 class Model:
-    """A working model. Vectors are float32 of unit length, one a text, in order."""
+    """A model that works, proven by a first vector. Vectors are float32 of unit length, one a text, in order.
 
-    def __init__(self, name: str, loaded: Any) -> None:
+    Raises ConfigurationError for a model that has no room for text, EmbedderUnavailable where it fails.
+    """
+
+    def __init__(self, name: str, engine: Engine) -> None:
         self._name = name
-        self._loaded = loaded
-        self._prompt = _document_prompt(loaded)
+        self._engine = engine
+        self._query_prompt = engine.prompts.get("query") or ""
+        # Not the first that there is: every model has an empty ``document``, beside which a ``passage`` may stand.
+        self._document_prompt = next((found for key in _DOCUMENT_PROMPTS if (found := engine.prompts.get(key))), "")
         dimensions = len(self.query("The model is ready."))
         limit = self._passage_tokens()
-        pooling = _pooling(loaded)
         self.space: Final = Space(
-            id=f"local:{name}:{dimensions}:{pooling}:unit:{limit}",
+            id=f"local:{name}:{dimensions}:{engine.pooling}:unit:{limit}",
             provider="local",
             model=name,
             dimensions=dimensions,
-            pooling=pooling,
+            pooling=engine.pooling,
             normalised=True,
             passage_tokens=limit,
         )
 
+    @property
+    def engine(self) -> EngineName:
+        """Which engine computes it."""
+        return self._engine.name
+
     def count(self, texts: Sequence[str]) -> list[int]:
         """How many of the model's tokens each text has, without special tokens and without a limit."""
         _check_text(texts)
-        if not texts:
-            return []
-        tokenizer = self._loaded.tokenizer
-        if hasattr(tokenizer, "encode_batch"):
-            encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-            return [len(each.ids) for each in encoded]
-        encoded = tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        return [len(ids) for ids in encoded["input_ids"]]
+        return self._engine.count(texts) if texts else []
 
     def passages(self, texts: Sequence[str]) -> Vectors:
         """The texts' vectors as passages, ``(len(texts), dimensions)``. Raises EmbedderUnavailable."""
-        return self._vectors(self._loaded.encode_document, texts, prompt=self._prompt)
+        return self._vectors(texts, self._document_prompt, "document")
 
     def query(self, text: str) -> Vector:
         """The text's vector as a query, ``(dimensions,)``. Raises EmbedderUnavailable."""
-        return self._vectors(self._loaded.encode_query, [text])[0]
+        return self._vectors([text], self._query_prompt, "query")[0]
 
-    def _vectors(self, encode: Callable[..., Any], texts: Sequence[str], **options: str) -> Vectors:
+    def _vectors(self, texts: Sequence[str], prompt: str, task: Task) -> Vectors:
         _check_text(texts)
-        with _translated(self._name, self._failed):
-            made = encode(
-                list(texts),
-                batch_size=len(texts),
-                normalize_embeddings=True,
-                show_progress_bar=False,
-                **options,
-            )
-        vectors = np.ascontiguousarray(made, dtype=np.float32)
-        if not np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-3):
+        with translated(self._name, self._failed):
+            vectors = self._engine.embed(texts, prompt, task)
+        if not np.all(np.abs(np.einsum("ij,ij->i", vectors, vectors) - 1.0) < 2e-3):
             raise self._failed("it gives no vector for a text in which it knows no token")
         return vectors
 
@@ -152,59 +138,25 @@ class Model:
         )
 
     def _passage_tokens(self) -> int:
-        longest = self._loaded.max_seq_length
-        if longest is None or not math.isfinite(longest) or longest > 1_000_000:
+        longest = self._engine.longest
+        if longest is None:
             return UNLIMITED_PASSAGE_TOKENS
-        limit = int(longest) - _special_tokens(self._loaded) - self.count([self._prompt])[0]
+        limit = longest - self._engine.special_tokens - self.count([self._document_prompt])[0]
         if limit < 1:
             raise ConfigurationError(
-                f"embedder local:{self._name}: the model takes {int(longest)} tokens, and its special tokens and its "
+                f"embedder local:{self._name}: the model takes {longest} tokens, and its special tokens and its "
                 "prompt leave none for text; choose another model.",
                 model=self._name,
             )
         return limit
 
 
-def _pooling(loaded: Any) -> str:
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    for module in loaded:
-        if isinstance(module, Pooling):
-            mode: str | tuple[str, ...] = module.pooling_mode
-            return mode if isinstance(mode, str) else "+".join(mode)
-    return "own"
-
-
-def _special_tokens(loaded: Any) -> int:
-    tokenizer = loaded.tokenizer
-    return int(getattr(tokenizer, "num_special_tokens_to_add", lambda: 0)())
-
-
-def _document_prompt(loaded: Any) -> str:
-    """What stands before a passage: the first of the model's prompts for one that is not empty.
-
-    Named to ``encode_document``, which would take the empty ``document`` that every model has over a ``passage``.
-    """
-    prompts: dict[str, str] = loaded.prompts
-    return next((prompts[name] for name in _DOCUMENT_PROMPTS if prompts.get(name)), "")
-
-
-def _check_text(texts: Sequence[str]) -> None:
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput(
-                "text", f"it has half of a surrogate pair at {error.start}; send whole characters"
-            ) from error
-
-
 @contextmanager
-def _translated(model: str, refusal: Callable[[str], MunimentError]) -> Generator[None]:
+def translated(model: str, refusal: Callable[[str], Exception]) -> Generator[None]:
     """Turn a library's error into ``refusal`` of its first line, and memory that ran out into a refusal of its own."""
     try:
         yield
-    except MunimentError:
+    except (MunimentError, Unsupported):
         raise
     except Exception as error:
         if not _is_out_of_memory(error):
@@ -217,7 +169,16 @@ def _translated(model: str, refusal: Callable[[str], MunimentError]) -> Generato
         ) from error
 
 
+def _check_text(texts: Sequence[str]) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                "text", f"it has half of a surrogate pair at {error.start}; send whole characters"
+            ) from error
+
+
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether it is Python's, or PyTorch's, which raises a RuntimeError for the processor's memory."""
-    said = isinstance(error, RuntimeError) and re.search(r"out of memory|can't allocate memory", str(error))
-    return isinstance(error, MemoryError) or bool(said)
+    """Whether it is Python's, or a library's, each of which says so in words of its own."""
+    return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))

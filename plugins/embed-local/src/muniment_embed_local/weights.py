@@ -63,7 +63,7 @@ def locate(value: str, *, named: str | None = None) -> Weights:
     if _PATH.match(value):
         directory = _expanded(value)
         check_directory(directory)
-        return Weights(named or _identity(directory), value, directory)
+        return Weights(named or identity(directory), value, directory)
     if not _NAME.fullmatch(value):
         raise ConfigurationError(
             f"embedder local:{value}: this is neither a path nor a model's name; write local:NAME, "
@@ -178,7 +178,7 @@ def _folder(package: Package) -> Path | None:
     return None
 
 
-def _identity(directory: Path) -> str:
+def identity(directory: Path) -> str:
     """What a directory's model is called, whatever the directory's own place is.
 
     A weights package and the hub's cache know the name; else it is the title of the model card where that

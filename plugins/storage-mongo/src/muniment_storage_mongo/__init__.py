@@ -22,7 +22,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             schemes=("mongodb", "mongodb+srv"),
             factory="muniment_storage_mongo.storage:create",
             conformance="muniment_storage_mongo.conformance:target",
-            contract="1.1",
+            contract="1.2",
             summary="MongoDB, on a replica set or a sharded cluster",
         ),
     )

@@ -70,6 +70,26 @@ async def waiting(database: Database, attempts_max: int) -> int:
     return await database.read(work)
 
 
+async def agents_waiting(database: Database, agents: Sequence[Agent], attempts_max: int) -> frozenset[Agent]:
+    """Those of the agents with an event that a claim would get, in one query; what it reads is what waits, and what
+    is out, of these agents."""
+    keys = {agent_records.key_of(agent): agent for agent in agents}
+    of_these: Document = {AGENT: {"$in": sorted(keys)}}
+    lapsed = {**of_these, "state": EventState.DELIVERED.value, "attempts": {"$lt": attempts_max}, **LEASE_IS_OVER}
+    by_agent: list[Document] = [{"$group": {"_id": f"${AGENT}"}}]
+    pipeline: list[Document] = [
+        {"$match": {**of_these, "state": EventState.PENDING.value}},
+        *by_agent,
+        {"$unionWith": {"coll": EVENTS.name, "pipeline": [{"$match": lapsed}, *by_agent]}},
+    ]
+    events = database.collection(EVENTS.name)
+
+    async def work() -> list[Document]:
+        return await (await events.aggregate(pipeline)).to_list()
+
+    return frozenset(keys[one["_id"]] for one in await database.read(work))
+
+
 async def requeue(database: Database, agent: Agent, event_ids: Sequence[str], attempts_max: int) -> Sequence[str]:
     """Give dead events their attempts back; the ids that were dead. Their tokens stay."""
     keys = [agent_records.event_key(agent, event_id) for event_id in event_ids]

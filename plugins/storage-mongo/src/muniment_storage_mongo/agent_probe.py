@@ -18,6 +18,7 @@ from muniment.models import Agent
 from muniment_storage_mongo.agent_records import agent_of, key_of
 from muniment_storage_mongo.agent_schema import AGENT, ENVELOPES, EVENTS, EXCHANGE_KEYS, EventState
 from muniment_storage_mongo.database import Document, Session
+from muniment_storage_mongo.schema import MEMORIES
 
 Raw: TypeAlias = AsyncDatabase[Document]
 
@@ -86,6 +87,11 @@ async def mend(db: Raw) -> None:
 
 
 async def age(db: Raw, seconds: float) -> None:
-    """Move the end of every lease that still runs back."""
-    earlier: Any = [{"$set": {"lease_until": {"$subtract": ["$lease_until", round(seconds * 1000)]}}}]
+    """Move the end of every lease that still runs back, of events and of memories that are being embedded."""
+    milliseconds = round(seconds * 1000)
+    earlier: Any = [{"$set": {"lease_until": {"$subtract": ["$lease_until", milliseconds]}}}]
     await db[EVENTS.name].update_many({"$expr": {"$gt": ["$lease_until", "$$NOW"]}}, earlier)
+    moved = {"$cond": [{"$gt": ["$$this.until", "$$NOW"]}, milliseconds, 0]}
+    lease = {"$mergeObjects": ["$$this", {"until": {"$subtract": ["$$this.until", moved]}}]}
+    leases: Any = [{"$set": {"leases": {"$map": {"input": "$leases", "in": lease}}}}]
+    await db[MEMORIES].update_many({"leases": {"$exists": True}}, leases)

@@ -54,7 +54,7 @@ class MongoTarget(PlacesTarget):
     """A server that is given by its URL; a place is a database."""
 
     name = "storage-mongo"
-    contract = "1.1"
+    contract = "1.2"
 
     def __init__(self, spec: str) -> None:
         super().__init__()
@@ -87,6 +87,16 @@ class MongoTarget(PlacesTarget):
         async with self._raw(subject.place) as raw:
             database = Database(raw.client, raw.name, place="the suite's")
             return await database.snapshot(lambda session: _stored(raw, session))
+
+    async def layout(self, subject: PlacedSubject) -> frozenset[str]:
+        """Collections with their validators, and indexes; none belongs to one space."""
+        lines: set[str] = set()
+        async with self._raw(subject.place) as raw:
+            async for one in await raw.list_collections():
+                lines.add(f"{one['name']}: {one['options']}")
+                indexes = await raw[one["name"]].index_information()
+                lines.update(f"{one['name']} {name}: {index}" for name, index in indexes.items())
+        return frozenset(lines)
 
     @asynccontextmanager
     async def fault(self, subject: PlacedSubject, point: FaultPoint) -> AsyncGenerator[None]:

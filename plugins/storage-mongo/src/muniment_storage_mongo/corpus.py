@@ -8,20 +8,30 @@ snapshot, so the entry that comes out is exact in it, whoever wrote and whatever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from weakref import WeakValueDictionary
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
+from muniment.ports import Audience
+from muniment.ranking import Postings
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.lanes import Revisions
-from muniment_storage_mongo.schema import DEPARTURES, LENGTHS_INDEX, MEMORIES, PASSAGES
+from muniment_storage_mongo.replies import Query, batches
+from muniment_storage_mongo.schema import DEPARTURES, LENGTHS_INDEX, MEMORIES, PASSAGES, SPACE_INDEX, WORDS_INDEX
 from muniment_storage_mongo.vector_cache import Entry, Key, Matrix, Numbers, Rows, VectorCache
 
-_BATCH = 1_000
-"""Passages of one reply; larger replies are slower."""
+_BATCH = 2_000
+"""Passages of one reply."""
 _BATCH_OF_KEYS = 100_000
 """Index keys of one reply; the server cuts it at 16 MB."""
+_FEW = 100
+"""Changed memories whose terms are read, to go on with the postings that are kept; they are long."""
+_VECTORS: Mapping[str, int] = {"_id": 0, "memory": 1, "vector": 1}
+_AUDIENCES = 1_000
+"""So many audiences are kept in mind."""
 
 
 class Later(Exception):
@@ -39,84 +49,127 @@ class Corpus:
         self._database = database
         self._cache = cache
         self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._steady: WeakSet[Entry] = WeakSet()
+        self._read_before: OrderedDict[Audience, Mapping[str, bool]] = OrderedDict()
 
     async def entry(self, session: Session, key: Key, revisions: Revisions) -> Entry:
         """A scope as it is in the session's snapshot, where its lanes have these revisions. Raises Later."""
         known = self._cache.get(key)
         if known is not None and known.seen == revisions:
+            self._steady.add(known)
             return known
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:  # what one search reads, the others that wait need not read again
             known = self._cache.get(key)
             if known is None:
-                entry = Entry.of(revisions, await self._rows(session, key, None))
+                entry = await self._whole(session, key, revisions)
             elif known.seen == revisions:
                 return known
             elif not known.is_within(revisions):
                 raise Later(key)
             else:
-                changed = await self._changed(session, key[0], known.seen, revisions)
-                entry = known.with_changes(revisions, changed, await self._rows(session, key, sorted(changed)))
+                entry = await self._later(session, key, known, revisions)
             self._cache.put(key, entry)
             return entry
+
+    def steady(self, key: Key) -> Entry | None:
+        """A scope as it was in an earlier snapshot, if it was found unchanged since."""
+        known = self._cache.get(key)
+        return known if known in self._steady else None
+
+    def note(self, audience: Audience, scopes: Mapping[str, bool]) -> None:
+        """Keep in mind which scopes an audience reads, its own first, and whether each has had a memory."""
+        self._read_before[audience] = scopes
+        self._read_before.move_to_end(audience)
+        if len(self._read_before) > _AUDIENCES:
+            self._read_before.popitem(last=False)
+
+    def read_before(self, audience: Audience) -> Mapping[str, bool]:
+        """What was noted of an audience last. It may be able to read others now, or fewer."""
+        return self._read_before.get(audience, {})
 
     def forget(self, key: Key) -> None:
         """Keep nothing of a scope in mind."""
         self._cache.drop(key)
 
-    async def _changed(self, session: Session, scope_key: str, seen: Revisions, revisions: Revisions) -> set[str]:
-        """The ids of what a snapshot has and an entry has not seen."""
+    async def postings(self, session: Session, entries: Mapping[str, Entry], term: str) -> Mapping[str, Postings]:
+        """Who holds a term in each of these scopes, and how often, by their places in the scope's entry.
+
+        Read from the keys of the index, no document is; what is read is kept.
+        """
+        known = {key: entry.postings.get(term) for key, entry in entries.items()}
+        unknown = [key for key, postings in known.items() if postings is None]
+        read = await self._postings(session, entries, unknown, term) if unknown else {}
+        for key, postings in read.items():
+            entries[key].postings.put(term, postings)
+        return {key: read[key] if postings is None else postings for key, postings in known.items()}
+
+    async def _postings(
+        self, session: Session, entries: Mapping[str, Entry], scope_keys: Sequence[str], term: str
+    ) -> dict[str, Postings]:
+        places: dict[str, list[int]] = {key: [] for key in scope_keys}
+        counts: dict[str, list[int]] = {key: [] for key in scope_keys}
+        condition: Document = {"scope_key": {"$in": list(scope_keys)}, "terms.t": term}
+        query = Query(MEMORIES, condition, WORDS_INDEX, _BATCH_OF_KEYS)
+        async for batch in batches(self._database, session, query):
+            ids, only = batch.texts("_id"), batch.only("scope_key")
+            keys = batch.texts("scope_key") if only is None else repeat(only, len(ids))
+            for key, identity, count in zip(keys, ids, batch.numbers("terms.n").tolist(), strict=True):
+                places[key].append(entries[key].places[identity])
+                counts[key].append(count)
+        return {
+            key: Postings(np.array(places[key], dtype=np.int64), np.array(counts[key], dtype=np.int64))
+            for key in scope_keys
+        }
+
+    async def _whole(self, session: Session, key: Key, revisions: Revisions) -> Entry:
+        """All of a scope."""
+        scope_key, space = key
+        condition: Document = {"scope_key": scope_key, "deleted": False}
+        query = Query(MEMORIES, condition, LENGTHS_INDEX, _BATCH_OF_KEYS, {"length": 1})
+        ids: list[str] = []
+        lengths = [np.zeros(0, dtype=np.int64)]
+        async for batch in batches(self._database, session, query):
+            ids += batch.texts("_id")
+            lengths.append(batch.numbers("length"))
+        vectors = Query(PASSAGES, {"scope_key": scope_key, "space": space}, SPACE_INDEX, _BATCH, _VECTORS)
+        owners, matrix = await self._vectors(session, ids, vectors if space is not None else None)
+        return Entry.of(revisions, Rows(ids, np.concatenate(lengths), owners, matrix))
+
+    async def _later(self, session: Session, key: Key, known: Entry, revisions: Revisions) -> Entry:
+        """What was known of a scope, with what the snapshot has and it has not seen."""
+        scope_key, space = key
         lanes = [
-            {"lane": lane, "rev": {"$gt": seen.get(lane, 0)}}
+            {"lane": lane, "rev": {"$gt": known.seen.get(lane, 0)}}
             for lane, rev in revisions.items()
-            if rev != seen.get(lane, 0)
+            if rev != known.seen.get(lane, 0)
         ]
         condition: Document = {"scope_key": scope_key, "$or": lanes}
-        memories = self._database.collection(MEMORIES).find(condition, {"_id": 1}, session=session)
-        departures = self._database.collection(DEPARTURES).find(condition, {"_id": 0, "memory": 1}, session=session)
-        return {one["_id"] async for one in memories} | {one["memory"] async for one in departures}
+        memories, departures = self._database.collection(MEMORIES), self._database.collection(DEPARTURES)
+        found = await memories.find(condition, {"length": 1, "deleted": 1}, session=session).to_list()
+        departed = await departures.find(condition, {"_id": 0, "memory": 1}, session=session).to_list()
+        live = {one["_id"]: one["length"] for one in found if not one["deleted"]}
+        ids, lengths = list(live), np.array(list(live.values()), dtype=np.int64)
+        within = {"scope_key": scope_key, "memory": {"$in": ids}, "space": space}
+        vectors = Query(PASSAGES, within, "memory", _BATCH, _VECTORS)
+        owners, matrix = await self._vectors(session, ids, vectors if space is not None else None)
+        terms = await self._terms(session, ids) if known.postings and len(ids) <= _FEW else None
+        changed = {one["_id"] for one in found} | {one["memory"] for one in departed}
+        return known.with_changes(revisions, changed, Rows(ids, lengths, owners, matrix, terms))
 
-    async def _rows(self, session: Session, key: Key, ids: Sequence[str] | None) -> Rows:
-        """What is live of a scope, or of these ids in it."""
-        scope_key, space = key
-        found, lengths = await self._lengths(session, scope_key, ids)
-        if space is None or not found:
-            return Rows(found, lengths, np.zeros(0, dtype=np.int64), np.zeros((0, 0), dtype=np.float32))
-        owners, vectors = await self._vectors(session, scope_key, space, ids)
-        places = {identity: place for place, identity in enumerate(found)}
-        return Rows(found, lengths, np.array([places[one] for one in owners], dtype=np.int64), vectors)
+    async def _vectors(self, session: Session, ids: Sequence[str], query: Query | None) -> tuple[Numbers, Matrix]:
+        """The vectors of these memories that a query finds, each with the place of its memory among them."""
+        places = {identity: place for place, identity in enumerate(ids)}
+        owners = [np.zeros(0, dtype=np.int64)]
+        vectors: list[Matrix] = []
+        if query is not None and ids:
+            async for batch in batches(self._database, session, query):
+                owners.append(np.array([places[one] for one in batch.texts("memory")], dtype=np.int64))
+                vectors.append(batch.vectors("vector"))
+        return np.concatenate(owners), np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32)
 
-    async def _lengths(self, session: Session, scope_key: str, ids: Sequence[str] | None) -> tuple[list[str], Numbers]:
-        condition: Document = {"scope_key": scope_key, "deleted": False}
-        if ids is not None:
-            condition["_id"] = {"$in": list(ids)}
-        cursor = self._database.collection(MEMORIES).find(
-            condition,
-            {"length": 1},
-            hint=LENGTHS_INDEX if ids is None else [("_id", 1)],
-            batch_size=_BATCH_OF_KEYS,
-            session=session,
-        )
-        found = await cursor.to_list()
-        return [one["_id"] for one in found], np.array([one["length"] for one in found], dtype=np.int64)
-
-    async def _vectors(
-        self, session: Session, scope_key: str, space: str, ids: Sequence[str] | None
-    ) -> tuple[list[str], Matrix]:
-        condition: Document = {"scope_key": scope_key, "space": space}
-        if ids is not None:
-            condition["memory"] = {"$in": list(ids)}
-        cursor = self._database.collection(PASSAGES).find(
-            condition,
-            {"_id": 0, "memory": 1, "vector": 1},
-            hint="space" if ids is None else "memory",
-            batch_size=_BATCH,
-            session=session,
-        )
-        owners: list[str] = []
-        parts: list[Matrix] = []
-        while batch := await cursor.to_list(_BATCH):
-            owners += [one["memory"] for one in batch]
-            packed = b"".join([one["vector"] for one in batch])
-            parts.append(np.frombuffer(packed, dtype="<f4").reshape(len(batch), -1))
-        return owners, np.concatenate(parts, dtype=np.float32) if parts else np.zeros((0, 0), dtype=np.float32)
+    async def _terms(self, session: Session, ids: Sequence[str]) -> list[dict[str, int]]:
+        """The terms of a few memories with their counts."""
+        found = self._database.collection(MEMORIES).find({"_id": {"$in": list(ids)}}, {"terms": 1}, session=session)
+        terms = {one["_id"]: {each["t"]: each["n"] for each in one["terms"]} async for one in found} if ids else {}
+        return [terms[one] for one in ids]

@@ -10,7 +10,7 @@ what a reader has not seen is what bears a higher revision of a lane than it kno
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from pymongo import ReturnDocument
 
 from muniment import access
 from muniment.ports import Audience
-from muniment_storage_mongo import projects
+from muniment_storage_mongo import gates, projects
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.schema import LANES, PROJECTS
 
@@ -26,6 +26,7 @@ COUNT = 64
 """Lanes of a scope: so many writers of one scope can commit at once."""
 _BATCH = 10_000
 """Lanes of one reply."""
+_FIELDS: Document = {"_id": 0, "scope_key": 1, "lane": 1, "rev": 1}
 
 Revisions: TypeAlias = Mapping[int, int]
 """The revision of each lane of a scope; a lane that is missing is at 0."""
@@ -59,21 +60,28 @@ class Lane:
     def __init__(self, scope_key: str, number: int) -> None:
         self._scope_key = scope_key
         self._number: int | None = number
+        self._taken: Document = {}
 
     async def advance(self, database: Database, session: Session) -> Document:
         """Take the next revision: the fields ``lane`` and ``rev`` of what the transaction changes."""
         number, self._number = self._number, None
         if number is None:
             number = random.randrange(COUNT)
-        return await advance(database, session, self._scope_key, number)
+        self._taken = await advance(database, session, self._scope_key, number)
+        return {"lane": number, "rev": self._taken["rev"]}
+
+    async def admits(self, database: Database, session: Session, space: str) -> bool:
+        """Whether the transaction, which has advanced, may store vectors of a space; see ``gates``."""
+        return space in self._taken.get("spaces", ()) or await gates.open_lane(
+            database, session, self._taken["_id"], space
+        )
 
 
 async def advance(database: Database, session: Session, scope_key: str, number: int) -> Document:
-    """Take the next revision of a lane of the scope."""
+    """Take the next revision of a lane of the scope; the lane."""
     lane: Document | None = await database.collection(LANES).find_one_and_update(
         {"_id": f"{number} {scope_key}", "scope_key": scope_key},
         {"$inc": {"rev": 1}, "$setOnInsert": {"lane": number}},
-        projection={"_id": 0, "lane": 1, "rev": 1},
         upsert=True,
         return_document=ReturnDocument.AFTER,
         session=session,
@@ -82,27 +90,45 @@ async def advance(database: Database, session: Session, scope_key: str, number: 
     return lane
 
 
-async def readable(database: Database, session: Session, audience: Audience) -> dict[str, dict[int, int]]:
-    """The revisions of every scope that the audience reads and that has had a memory, in the session's snapshot.
+async def readable(
+    database: Database,
+    session: Session,
+    audience: Audience,
+    *,
+    expected: Iterable[str] = (),
+    beside: Sequence[Document] = (),
+) -> tuple[dict[str, dict[int, int]], list[Document]]:
+    """The revisions of every scope that the audience reads, in the session's snapshot; of one without a memory, none.
 
-    The audience's own scope is the first, whether it has had one or not.
+    The audience's own scope is the first. All is one request where the audience reads no projects but those among the
+    ``expected`` scopes. ``beside`` are stages that add documents of other collections to the request, each with its
+    ``_id``; they come back as they were read.
     """
-    fields: Document = {"_id": 0, "scope_key": 1, "lane": 1, "rev": 1}
-    key = {"$concat": [access.project_key(""), "$_id"]}
-    of_projects: list[Document] = [
-        {"$match": projects.readable_by(audience)},
-        {"$project": {"_id": 0, "key": key}},
-        {"$lookup": {"from": LANES, "localField": "key", "foreignField": "scope_key", "as": "lane"}},
-        {"$unwind": "$lane"},
-        {"$replaceWith": "$lane"},
-    ]
     own = access.user_key(audience.user)
+    asked = {own, *expected}
+    project: Document = {"_id": 0, "project": "$_id"}
+    of_projects: list[Document] = [{"$match": projects.readable_by(audience)}, {"$project": project}]
     pipeline: list[Document] = [
-        {"$match": {"scope_key": own}},
+        {"$match": {"scope_key": {"$in": sorted(asked)}}},
+        {"$project": _FIELDS},
         {"$unionWith": {"coll": PROJECTS, "pipeline": of_projects}},
-        {"$project": fields},
+        *beside,
     ]
     by_scope: dict[str, dict[int, int]] = {own: {}}
-    async for one in await database.collection(LANES).aggregate(pipeline, session=session, batchSize=_BATCH):
-        by_scope.setdefault(one["scope_key"], {})[one["lane"]] = one["rev"]
-    return by_scope
+    lanes: list[Document] = []
+    others: list[Document] = []
+    cursor = await database.collection(LANES).aggregate(pipeline, session=session, batchSize=_BATCH)
+    for one in await cursor.to_list():
+        if "_id" in one:
+            others.append(one)
+        elif "project" in one:
+            by_scope[access.project_key(one["project"])] = {}
+        else:
+            lanes.append(one)
+    if missing := by_scope.keys() - asked:
+        condition: Document = {"scope_key": {"$in": sorted(missing)}}
+        lanes += await database.collection(LANES).find(condition, _FIELDS, session=session, batch_size=_BATCH).to_list()
+    for one in lanes:
+        if one["scope_key"] in by_scope:
+            by_scope[one["scope_key"]][one["lane"]] = one["rev"]
+    return by_scope, others

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pymongo.errors import OperationFailure
 
 from muniment.errors import ConfigurationError
-from muniment_storage_mongo import agent_schema, schema
+from muniment_storage_mongo import agent_schema, schema, upgrade
 from muniment_storage_mongo.database import Database
 from muniment_storage_mongo.schema import STANDING, VERSION, Collection
 
@@ -18,6 +18,7 @@ COLLECTIONS = (*schema.COLLECTIONS, *agent_schema.COLLECTIONS)
 
 _ID = "schema"
 _NAMESPACE_EXISTS = 48
+_INDEX_NOT_FOUND = 27
 
 
 async def version(database: Database) -> int:
@@ -47,6 +48,10 @@ async def migrate(database: Database) -> tuple[str, ...]:
         await _validate(database, one)
         if one.indexes:
             await _index(database, one)
+    await upgrade.documents(database)
+    for name, indexes in schema.RETIRED.items():
+        for retired in indexes:
+            await _retire(database, name, retired)
     await database.write(
         lambda: database.collection(STANDING).update_one({"_id": _ID}, {"$max": {"version": VERSION}}, upsert=True)
     )
@@ -75,3 +80,16 @@ async def _validate(database: Database, one: Collection) -> None:
 
 async def _index(database: Database, one: Collection) -> None:
     await database.write(lambda: database.collection(one.name).create_indexes(list(one.indexes)))
+
+
+async def _retire(database: Database, name: str, index: str) -> None:
+    """Drop an index that earlier releases used."""
+
+    async def drop() -> None:
+        try:
+            await database.collection(name).drop_index(index)
+        except OperationFailure as error:
+            if error.code != _INDEX_NOT_FOUND:
+                raise
+
+    await database.write(drop)

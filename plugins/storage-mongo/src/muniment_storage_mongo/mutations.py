@@ -14,12 +14,12 @@ from pymongo.errors import DuplicateKeyError
 
 from muniment.errors import Internal, VersionConflict
 from muniment.ports import Applied, Create, Index, Mutation, Passages, Placement, ReceiptTaken, Remove, Restore, Revise
-from muniment.ports.refusals import memory_kept_changing, no_memory
-from muniment_storage_mongo import receipts, records
+from muniment.ports.refusals import memory_kept_changing, no_memory, no_space
+from muniment_storage_mongo import receipts, records, vectors
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.lanes import Lane, Lanes
 from muniment_storage_mongo.records import literal
-from muniment_storage_mongo.schema import AUDIT, DEPARTURES, MEMORIES, PASSAGES
+from muniment_storage_mongo.schema import AUDIT, DEPARTURES, MEMORIES
 
 _ATTEMPTS = 4
 """How often a mutation finds its memory in another scope, or an old receipt in its way, before it gives up."""
@@ -88,7 +88,7 @@ class _Change:
         """A change that leaves the memory in its scope."""
         stamp = await lane.advance(self._database, self._session)
         memory = await self._memory({**_fields(self._mutation), **stamp})
-        await self._replace_passages(self._scope_key)
+        await self._replace_passages(self._scope_key, lane, memory)
         return await self._traced(memory)
 
     async def move(self, old: Lane, new: Lane, target: str) -> Applied:
@@ -102,8 +102,8 @@ class _Change:
             upsert=True,
             session=self._session,
         )
-        await self._carry_passages(target)
-        await self._replace_passages(target)
+        await vectors.carry(self._database, self._session, vectors.of(self._scope_key, memory["_id"]), target)
+        await self._replace_passages(target, new, memory)
         return await self._traced(memory)
 
     async def _memory(self, fields: Document) -> Document:
@@ -112,7 +112,7 @@ class _Change:
         if isinstance(mutation, Create):
             condition: Document = {"_id": mutation.memory_id, "scope_key": self._scope_key, "version": 0}
             document = {**fields, "_id": mutation.memory_id, "version": 1, "last_edited_by": mutation.editor}
-            stamps = {"created_at": "$$NOW", "updated_at": "$$NOW"}
+            stamps = {"created_at": "$$NOW", "updated_at": "$$NOW", "embedded_in": _embedded_in(mutation.index)}
             pipeline: list[Document] = [{"$replaceWith": {"$mergeObjects": [literal(document), stamps]}}]
         else:
             condition = self._expected()
@@ -121,11 +121,13 @@ class _Change:
                 "last_edited_by": literal(mutation.editor),
                 "updated_at": {"$max": ["$$NOW", "$updated_at"]},
             }
+            if _replaces_passages(mutation):
+                changed["embedded_in"] = _embedded_in(_index(mutation))
             pipeline = [{"$set": {**{name: literal(value) for name, value in fields.items()}, **changed}}]
         memory = await self._database.collection(MEMORIES).find_one_and_update(
             condition,
             pipeline,
-            projection=records.APPLIED_FIELDS,
+            projection={**records.APPLIED_FIELDS, "embedded_in": 1},
             upsert=isinstance(mutation, Create),
             return_document=ReturnDocument.AFTER,
             session=self._session,
@@ -147,8 +149,7 @@ class _Change:
     async def _obstacle(self) -> Exception:
         """Why the memory is not as the mutation expects it."""
         mutation, expected = self._mutation, self._expected()
-        claim = mutation.claim
-        if claim and await receipts.find(self._database, claim.principal, claim.key, self._session):
+        if await self._is_taken():
             return ReceiptTaken()
         standing = await self._database.collection(MEMORIES).find_one(
             {"_id": mutation.memory_id}, {"version": 1, "deleted": 1, "scope_key": 1}, session=self._session
@@ -159,26 +160,34 @@ class _Change:
             return VersionConflict(standing["version"])
         return _Elsewhere(standing["scope_key"])
 
-    async def _replace_passages(self, scope_key: str) -> None:
-        """Leave the memory the passages that its index keeps, and add the new ones."""
-        mutation = self._mutation
-        index = _index(mutation)
-        if index is None and not isinstance(mutation, Remove):
-            return
-        passages = index.passages if index else None
-        if isinstance(mutation, (Revise, Remove)):
-            await drop_passages(self._database, self._session, _of(scope_key, mutation.memory_id), passages)
-        await add_passages(self._database, self._session, scope_key, mutation.memory_id, passages)
+    async def _is_taken(self) -> bool:
+        claim = self._mutation.claim
+        if claim is None:
+            return False
+        return await receipts.find(self._database, claim.principal, claim.key, self._session) is not None
 
-    async def _carry_passages(self, target: str) -> None:
-        """Take every passage to another scope. Made anew there, since a shard key is not changed in many at once."""
-        collection = self._database.collection(PASSAGES)
-        condition = _of(self._scope_key, self._mutation.memory_id)
-        carried = await collection.find(condition, {"_id": 0}, session=self._session).to_list()
-        if carried:
-            await collection.delete_many(condition, session=self._session)
-            moved = [{**one, "scope_key": target} for one in carried]
-            await collection.insert_many(moved, session=self._session)
+    async def _replace_passages(self, scope_key: str, lane: Lane, memory: Document) -> None:
+        """Leave the memory, which is changed already, the passages that its index keeps, and add the new ones."""
+        mutation = self._mutation
+        if not _replaces_passages(mutation):
+            return
+        index = _index(mutation)
+        passages = index.passages if index else None
+        if passages and not await lane.admits(self._database, self._session, passages.space):
+            raise ReceiptTaken if await self._is_taken() else no_space(passages.space)
+        within = vectors.of(scope_key, mutation.memory_id)
+        if isinstance(mutation, (Revise, Remove)):
+            await vectors.drop(self._database, self._session, within, passages)
+        await vectors.add(self._database, self._session, scope_key, mutation.memory_id, passages)
+        if passages and passages.complete and passages.space not in memory["embedded_in"]["spaces"]:
+            await self._complete(within, passages)
+
+    async def _complete(self, within: Document, passages: Passages) -> None:
+        """Note that the memory is complete, where it was not and has now all that it needs."""
+        if await vectors.has_kept(self._database, self._session, within, passages):
+            key = {"_id": self._mutation.memory_id, "scope_key": within["scope_key"]}
+            noted = {"$set": {records.EMBEDDED_IN: [passages.space]}}
+            await self._database.collection(MEMORIES).update_one(key, noted, session=self._session)
 
     async def _traced(self, memory: Document) -> Applied:
         """Store the audit entry and the claim, at the memory's new time."""
@@ -186,28 +195,6 @@ class _Change:
         await self._database.collection(AUDIT).insert_one(entry, session=self._session)
         await receipts.claim(self._database, self._session, self._mutation.claim, memory["updated_at"])
         return records.applied(memory)
-
-
-async def drop_passages(database: Database, session: Session, within: Document, passages: Passages | None) -> None:
-    """Delete what ``within`` selects of a memory's passages, but for those that ``passages`` keeps."""
-    condition = dict(within)
-    if passages is not None:
-        kept = sorted(passages.hashes - {one.hash for one in passages.vectors})
-        condition["$or"] = [{"space": {"$ne": passages.space}}, {"hash": {"$nin": kept}}]
-    await database.collection(PASSAGES).delete_many(condition, session=session)
-
-
-async def add_passages(
-    database: Database, session: Session, scope_key: str, memory_id: str, passages: Passages | None
-) -> None:
-    """Store the new passages of a memory."""
-    fresh = records.of_passages(scope_key, memory_id, passages)
-    if fresh:
-        await database.collection(PASSAGES).insert_many(fresh, session=session)
-
-
-def _of(scope_key: str, memory_id: str) -> Document:
-    return {"scope_key": scope_key, "memory": memory_id}
 
 
 def _index(mutation: Mutation) -> Index | None:
@@ -228,7 +215,7 @@ def _fields(mutation: Mutation) -> Document:
             changed = {name: value for name, value in given.items() if value is not None}
             return {**changed, **_placed(mutation.placement), **(_indexed(mutation.index) if mutation.index else {})}
         case Remove():
-            return {"deleted": True, **records.NO_TERMS, **records.of_embedded(())}
+            return {"deleted": True, **records.NO_TERMS}
         case Restore():
             return {"deleted": False, **_indexed(mutation.index)}
         case _:
@@ -240,6 +227,23 @@ def _placed(placement: Placement | None) -> Document:
 
 
 def _indexed(index: Index) -> Document:
-    passages = index.passages
-    complete = (passages.space,) if passages is not None and passages.complete else ()
-    return {**records.of_terms(index.analyser, index.terms), **records.of_embedded(complete)}
+    return records.of_terms(index.analyser, index.terms)
+
+
+def _replaces_passages(mutation: Mutation) -> bool:
+    return _index(mutation) is not None or isinstance(mutation, Remove)
+
+
+def _embedded_in(index: Index | None) -> Document:
+    """The spaces that a memory is complete in with new passages, for a pipeline: one at most.
+
+    Where it was complete, what is kept is there. Where it was not, that has to be looked up.
+    """
+    passages = index.passages if index else None
+    if passages is None or not passages.complete:
+        return literal({"spaces": []})
+    whole = literal([passages.space])
+    if not vectors.kept(passages):
+        return {"spaces": whole}
+    was_complete: Document = {"$in": [literal(passages.space), {"$ifNull": ["$" + records.EMBEDDED_IN, []]}]}
+    return {"spaces": {"$cond": [was_complete, whole, []]}}

@@ -1,4 +1,4 @@
-"""Projects and their grants: who reads which scope, and what an audience may know of a project."""
+"""Projects and their grants: who reads which scope, what an audience may know of a project, and what was done to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pymongo.errors import DuplicateKeyError
 
 from muniment import access
 from muniment.errors import NotFound, VersionConflict
-from muniment.models import Access, Scope, Share
+from muniment.models import Access, AuditRecord, Scope, Share
 from muniment.ports import (
     Applied,
     Audience,
@@ -24,7 +24,7 @@ from muniment.ports.refusals import no_project, project_not_stored
 from muniment_storage_mongo import records
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.records import literal
-from muniment_storage_mongo.schema import AUDIT, PROJECTS
+from muniment_storage_mongo.schema import AUDIT, PROJECTS, TRAIL_INDEX
 
 
 def readable_by(audience: Audience) -> Document:
@@ -137,6 +137,18 @@ async def record(database: Database, audit: AuditDraft) -> None:
         await database.write(lambda: entries.update_one({"_id": audit.id}, stamped, upsert=True))
     except DuplicateKeyError:
         return
+
+
+async def trail(database: Database, scope_key: str, *, position: Position | None, limit: int) -> Sequence[AuditRecord]:
+    """A scope's audit entries that belong to no memory, newest first."""
+    condition: Document = {"scope_key": scope_key, "memory_id": None}
+    if position is not None:
+        at = position.created_at
+        condition |= {"at": {"$lte": at}, "$or": [{"at": {"$lt": at}}, {"_id": {"$gt": position.id}}]}
+    order = [("at", DESCENDING), ("_id", ASCENDING)]
+    entries = database.collection(AUDIT)
+    found = await database.read(lambda: entries.find(condition, hint=TRAIL_INDEX).sort(order).limit(limit).to_list())
+    return [records.audit_record(one) for one in found]
 
 
 async def change_share(database: Database, change: ShareChange) -> Applied:

@@ -7,12 +7,13 @@ that a dollar or a dot in it means nothing to the server.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from bson.binary import Binary
+from bson.objectid import ObjectId
 
 from muniment.lexical import Terms
 from muniment.models import AuditRecord, MemoryRecord, PatchEffect, Scope, Share
@@ -24,6 +25,7 @@ from muniment.ports import (
     Passages,
     Placement,
     ProjectFacts,
+    RegisteredSpace,
     Space,
     StoredReceipt,
     Vector,
@@ -34,9 +36,12 @@ from muniment_storage_mongo.database import Document
 _NINE = ("scope", "project_id", "content", "tags", "version", "last_edited_by", "created_at", "updated_at")
 MEMORY_FIELDS: Mapping[str, int] = dict.fromkeys(_NINE, 1)
 """The projection of a memory's nine fields; never its terms."""
-FACT_FIELDS: Mapping[str, int] = {**MEMORY_FIELDS, "scope_key": 1, "user": 1, "deleted": 1, "embedded": 1}
+FACT_FIELDS: Mapping[str, int] = {**MEMORY_FIELDS, "scope_key": 1, "user": 1, "deleted": 1, "embedded_in": 1}
 """The projection of what access and re-embedding are decided from."""
 APPLIED_FIELDS: Mapping[str, int] = {"version": 1, "created_at": 1, "updated_at": 1}
+EMBEDDED_IN = "embedded_in.spaces"
+"""The spaces that a memory's passages are complete in. The list stands in a document of its own, ``embedded_in``, since
+an index has a document as one value, and a list as one for each element."""
 
 
 def literal(value: object) -> Document:
@@ -70,7 +75,7 @@ def memory_facts(
         grants=project.grants if project else (),
         deleted=document["deleted"],
         passages=hashes,
-        embedded=space in document["embedded"],
+        embedded=space in document["embedded_in"]["spaces"],
     )
 
 
@@ -161,11 +166,6 @@ NO_TERMS: Mapping[str, Any] = {"analyser": None, "length": 0, "terms": []}
 """What a deleted memory is found by."""
 
 
-def of_embedded(spaces: Sequence[str]) -> Document:
-    """The spaces that a memory's passages are complete in, the latest first."""
-    return {"embedded": list(spaces), "newest_space": spaces[0] if spaces else None}
-
-
 def of_passages(scope_key: str, memory_id: str, passages: Passages | None) -> list[Document]:
     """The new passages, each a document of its own."""
     if passages is None:
@@ -190,7 +190,10 @@ def of_vector(vector: Vector) -> Binary:
 
 
 def of_space(space: Space, probes: Vectors) -> Document:
-    """A space with its probes' vectors."""
+    """A space with its probes' vectors, never active yet; its time is left out, for a pipeline to stamp.
+
+    ``registration`` tells it from one with its id that is registered after it was dropped.
+    """
     return {
         "_id": space.id,
         "provider": space.provider,
@@ -200,7 +203,24 @@ def of_space(space: Space, probes: Vectors) -> Document:
         "normalised": space.normalised,
         "passage_tokens": space.passage_tokens,
         "probes": [of_vector(probe) for probe in probes],
+        "registration": ObjectId(),
+        "embedder": None,
+        "activated_at": None,
     }
+
+
+def registered_space(document: Document) -> RegisteredSpace:
+    """A space as the registry has it."""
+    space = Space(
+        id=document["_id"],
+        provider=document["provider"],
+        model=document["model"],
+        dimensions=document["dimensions"],
+        pooling=document["pooling"],
+        normalised=document["normalised"],
+        passage_tokens=document["passage_tokens"],
+    )
+    return RegisteredSpace(space, document["embedder"], document["registered_at"], document["activated_at"])
 
 
 def probes(document: Document) -> Vectors:

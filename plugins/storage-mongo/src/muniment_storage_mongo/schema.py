@@ -14,7 +14,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from muniment import limits
 
-VERSION = 2
+VERSION = 3
 """The schema of this release. A database that has a higher one is not used."""
 STANDING = "muniment"
 """The collection whose one document says which version a database has."""
@@ -60,6 +60,7 @@ MEMORIES = "memories"
 PASSAGES = "passages"
 DEPARTURES = "departures"
 LANES = "lanes"
+GATES = "gates"
 PROJECTS = "projects"
 AUDIT = "audit"
 RECEIPTS = "receipts"
@@ -70,9 +71,18 @@ WORDS_INDEX = "words"
 """Holds a term's memories with their counts, so that its keys alone answer."""
 LENGTHS_INDEX = "lengths"
 """Holds the lengths of what is live, so that its keys alone answer."""
+EMBEDDED_INDEX = "embedded"
+"""Holds what is live by the set of spaces that it is embedded in, which has few different values, and by id."""
+SPACE_INDEX = "space_scope"
+"""Holds the passages of a space, scope by scope."""
+OPEN_LANES_INDEX = "open"
+"""Holds the lanes that are open to a space."""
+TRAIL_INDEX = "trail"
+"""Holds a scope's audit entries that belong to no memory, in the order in which they are read."""
 
 _FLAG = {"bsonType": "bool"}
 _LIST = {"bsonType": "array"}
+_OBJECT = {"bsonType": "object"}
 
 COLLECTIONS = (
     Collection(
@@ -83,7 +93,7 @@ COLLECTIONS = (
             index("scope_key", "terms.t", "terms.n", "_id", name=WORDS_INDEX),
             index("scope_key", "deleted", "length", "_id", name=LENGTHS_INDEX),
             index("scope_key", "lane", "rev", name="changes"),
-            index("deleted", "newest_space", name="unembedded"),
+            index("deleted", "embedded_in", "_id", name=EMBEDDED_INDEX),
             index("deleted", "analyser", name="outdated"),
         ),
         ("scope_key", "content", "tags", "version", "created_at", "updated_at", "deleted", "lane", "rev", "terms"),
@@ -98,23 +108,26 @@ COLLECTIONS = (
             "lane": NUMBER,
             "rev": NUMBER,
             "terms": _LIST,
+            "embedded_in": _OBJECT,
+            "leases": _LIST,
         },
     ),
     Collection(
         PASSAGES,
         (
             index("scope_key", "memory", "space", "hash", unique=True, name="memory"),
-            index("scope_key", "space", name="space"),
+            index("space", "scope_key", name=SPACE_INDEX),
         ),
         ("scope_key", "memory", "space", "hash", "vector"),
         {"scope_key": TEXT, "memory": TEXT, "space": TEXT, "hash": TEXT, "vector": {"bsonType": "binData"}},
     ),
     Collection(
         LANES,
-        (index("scope_key", "lane", "rev", name="scope"),),
+        (index("scope_key", "lane", "rev", name="scope"), index("spaces", name=OPEN_LANES_INDEX)),
         ("scope_key", "lane", "rev"),
-        {"scope_key": TEXT, "lane": NUMBER, "rev": NUMBER},
+        {"scope_key": TEXT, "lane": NUMBER, "rev": NUMBER, "spaces": _LIST},
     ),
+    Collection(GATES, (index("space", name="space"),), ("space", "passed"), {"space": TEXT, "passed": NUMBER}),
     Collection(
         DEPARTURES,
         (
@@ -136,7 +149,10 @@ COLLECTIONS = (
     ),
     Collection(
         AUDIT,
-        (index("memory_id", "-version", name="history"),),
+        (
+            index("memory_id", "-version", name="history"),
+            index("scope_key", "-at", "_id", name=TRAIL_INDEX, partialFilterExpression={"memory_id": None}),
+        ),
         ("at", "actor", "action", "version", "scope_key"),
         {"at": MOMENT, "actor": TEXT, "action": TEXT, "version": NUMBER, "scope_key": TEXT},
     ),
@@ -146,7 +162,18 @@ COLLECTIONS = (
         ("body_hash", "subject", "receipt", "at"),
         {"body_hash": TEXT, "subject": TEXT, "receipt": TEXT, "at": MOMENT},
     ),
-    Collection(SPACES, (), ("dimensions", "probes"), {"dimensions": NUMBER, "probes": _LIST}),
+    Collection(
+        SPACES,
+        (),
+        ("dimensions", "probes", "registration", "registered_at"),
+        {
+            "dimensions": NUMBER,
+            "probes": _LIST,
+            "registration": {"bsonType": "objectId"},
+            "registered_at": MOMENT,
+            "activated_at": {"bsonType": ["date", "null"]},
+        },
+    ),
     Collection(
         API_TOKENS,
         (index("digest", unique=True, name="digest"), index("-created_at", "_id", name="newest")),
@@ -155,3 +182,6 @@ COLLECTIONS = (
     ),
 )
 """What this module owns."""
+
+RETIRED: Mapping[str, tuple[str, ...]] = {MEMORIES: ("unembedded",), PASSAGES: ("space",)}
+"""Indexes of earlier releases, by collection; their names are not used again."""

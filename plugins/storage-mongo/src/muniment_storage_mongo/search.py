@@ -1,12 +1,17 @@
 """Search in one snapshot: what the rankers need of the readable scopes, the core's fusion, and the page's contents.
 
-Owns the queries and which memories are readable and selected. What is in a scope is ``corpus``'s; BM25 and the order
-are ``ranking``'s.
+Owns the queries and which memories are selected. What is in a scope is ``corpus``'s, places and the page are
+``readable``'s; BM25 and the order are ``ranking``'s.
+
+Most searches find what their process has in mind as it was. One that needs nothing else of the server therefore drafts
+its page first, and asks for the contents of the draft together with the revisions that it must hold for; where the
+snapshot has others, the draft is thrown away. Either way revisions and contents are of one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +23,16 @@ from muniment.ranking import Postings
 from muniment_storage_mongo import lanes, projects, records
 from muniment_storage_mongo.corpus import Corpus, Later
 from muniment_storage_mongo.database import Database, Document, Session
-from muniment_storage_mongo.packed import batches
-from muniment_storage_mongo.schema import MEMORIES, WORDS_INDEX
-from muniment_storage_mongo.vector_cache import Entry, Numbers
+from muniment_storage_mongo.lanes import Revisions
+from muniment_storage_mongo.readable import Readable
+from muniment_storage_mongo.schema import MEMORIES
+from muniment_storage_mongo.vector_cache import Entry, Key, Numbers
 
 _ATTEMPTS = 16
 """Snapshots that are taken before a search gives up on being overtaken."""
 _BATCH = 100_000
-"""Index keys of one reply; the server cuts it at 16 MB."""
+"""Documents of one reply; the server cuts it at 16 MB."""
+_TAGS: Mapping[str, int] = {"scope_key": 1, "tags": 1}
 
 
 async def search(
@@ -34,7 +41,7 @@ async def search(
     """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
 
     async def work(session: Session) -> list[Found]:
-        return await _Search(database, session, corpus, selector, query).found(audience)
+        return await _Search(database, session, corpus, audience, selector, query).found()
 
     for attempt in range(_ATTEMPTS):
         try:
@@ -45,156 +52,151 @@ async def search(
     raise StorageUnavailable("Others kept writing what this search was to read; try again.")
 
 
-class _Readable:
-    """Every live memory of the audience, scope after scope."""
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A page that holds where the scopes with a memory have these revisions."""
 
-    def __init__(self, entries: Mapping[str, Entry], selected: Iterable[str]) -> None:
-        self.entries = entries
-        chosen = frozenset(selected)
-        self.offsets: dict[str, int] = {}
-        count = 0
-        for key, entry in entries.items():
-            self.offsets[key] = count
-            count += len(entry.ids)
-        self.lengths = _joined([entry.lengths for entry in entries.values()])
-        self.selected = np.repeat(
-            np.array([key in chosen for key in entries], dtype=np.bool_),
-            np.array([len(entry.ids) for entry in entries.values()], dtype=np.int64),
-        )
-
-    def places_in(self, scope_key: str, ids: Iterable[str]) -> Numbers:
-        """The places of memories of one scope among all."""
-        known = self.entries[scope_key].places
-        return np.array([known[one] for one in ids], dtype=np.int64) + self.offsets[scope_key]
-
-    def places(self, scope_keys: Sequence[str], ids: Sequence[str]) -> Numbers:
-        """The places of memories of several scopes among all."""
-        pairs = zip(scope_keys, ids, strict=True)
-        return np.array([self.offsets[key] + self.entries[key].places[one] for key, one in pairs], dtype=np.int64)
-
-    def within(self, places: Sequence[int]) -> Iterable[tuple[int, Entry, Numbers]]:
-        """Places by scope: what comes before the scope, its entry, and the places that are in it."""
-        ordered = np.array(places, dtype=np.int64)
-        for key, entry in self.entries.items():
-            offset = self.offsets[key]
-            here = ordered[(ordered >= offset) & (ordered < offset + len(entry.ids))]
-            if len(here):
-                yield offset, entry, here - offset
+    revisions: Mapping[str, Revisions]
+    page: Sequence[ranking.Ranked]
 
 
 class _Search:
     """One search in one snapshot."""
 
     def __init__(
-        self, database: Database, session: Session, corpus: Corpus, selector: Selector, query: SearchQuery
+        self,
+        database: Database,
+        session: Session,
+        corpus: Corpus,
+        audience: Audience,
+        selector: Selector,
+        query: SearchQuery,
     ) -> None:
         self._memories = database.collection(MEMORIES)
         self._database = database
         self._session = session
         self._corpus = corpus
+        self._audience = audience
         self._selector = selector
         self._query = query
 
-    async def found(self, audience: Audience) -> list[Found]:
+    async def found(self) -> list[Found]:
         """The page."""
-        readable = await self._readable(audience)
-        if not len(readable.lengths):
+        expected = self._corpus.read_before(self._audience)
+        filled = [key for key, has_memories in expected.items() if has_memories]
+        draft = self._draft(expected)
+        beside = _beside(records.MEMORY_FIELDS, _with_ids(draft.page)) if draft else self._tagged_beside(filled)
+        revisions, others = await lanes.readable(
+            self._database, self._session, self._audience, expected=expected, beside=beside
+        )
+        self._corpus.note(self._audience, {key: bool(seen) for key, seen in revisions.items()})
+        if draft is not None and draft.revisions == {key: seen for key, seen in revisions.items() if seen}:
+            return _found(draft.page, others)
+        readable = await self._readable(revisions)
+        if not len(readable):
             return []
-        scores = await self._scores(readable)
-        page = self._page(readable, scores)
-        condition = {"_id": {"$in": [one.id for one in page]}}
-        contents = self._memories.find(condition, records.MEMORY_FIELDS, session=self._session)
-        memories = {one["_id"]: records.memory(one) async for one in contents} if page else {}
-        return [Found(memory=memories[one.id], ranked=one) for one in page]
+        tagged = others if draft is None and set(readable.entries) == set(filled) else None
+        page = readable.page(self._query, await self._scores(readable, tagged))
+        return _found(page, await self._read(records.MEMORY_FIELDS, _with_ids(page)) if page else [])
 
-    async def _readable(self, audience: Audience) -> _Readable:
-        revisions = await lanes.readable(self._database, self._session, audience)
-        space = self._query.space if self._query.vector is not None else None
+    def _draft(self, expected: Mapping[str, bool]) -> _Draft | None:
+        """The page as it is if nothing has changed; None where more must be asked for, or something changes often."""
+        query = self._query
+        if query.terms or query.tags or self._selector.tags or not any(expected.values()):
+            return None
+        chosen = projects.select(list(expected), self._selector)
+        entries: dict[str, Entry] = {}
+        for key, has_memories in expected.items():
+            entry = self._corpus.steady(self._key(key, chosen)) if has_memories else None
+            if entry is not None:
+                entries[key] = entry
+            elif has_memories:
+                return None
+        readable = Readable(entries, chosen)
+        nothing = np.zeros(len(readable), dtype=np.int64)
+        scores = self._scored(readable, {}, nothing, readable.selected)
+        return _Draft({key: entry.seen for key, entry in entries.items()}, readable.page(query, scores))
+
+    async def _readable(self, revisions: Mapping[str, Revisions]) -> Readable:
         chosen = projects.select(list(revisions), self._selector)
         entries = {
-            # A scope that the selector leaves out counts for the statistics of words only.
-            key: await self._corpus.entry(self._session, (key, space if key in chosen else None), seen)
+            key: await self._corpus.entry(self._session, self._key(key, chosen), seen)
             for key, seen in revisions.items()
             if seen
         }
-        return _Readable(entries, chosen)
+        return Readable(entries, chosen)
 
-    async def _scores(self, readable: _Readable) -> ranking.Scores:
-        """Every score of what is readable; by meaning an estimate."""
-        query = self._query
-        keys = list(readable.entries)
-        counts, holding = await self._tags(readable, keys)
-        meaning = [
-            np.full(len(entry.ids), -np.inf) if query.vector is None else entry.estimates(query.vector)
-            for entry in readable.entries.values()
-        ]
+    def _key(self, scope_key: str, chosen: Sequence[str]) -> Key:
+        """What is needed of a scope; one that the selector leaves out counts for the statistics of words only."""
+        return scope_key, self._query.space if self._query.vector is not None and scope_key in chosen else None
+
+    async def _read(self, fields: Mapping[str, int], condition: Document) -> list[Document]:
+        return await self._memories.find(condition, fields, session=self._session, batch_size=_BATCH).to_list()
+
+    async def _scores(self, readable: Readable, tagged: Sequence[Document] | None) -> ranking.Scores:
+        """Every score of what is readable, by meaning an estimate. ``tagged`` was read with the revisions, or not."""
+        counts, holding = await self._tags(readable, tagged)
+        by_term = {
+            term: readable.postings(await self._corpus.postings(self._session, readable.entries, term))
+            for term in sorted(self._query.terms)
+        }
+        return self._scored(readable, by_term, counts, readable.selected & holding)
+
+    def _scored(
+        self,
+        readable: Readable,
+        by_term: Mapping[str, Postings],
+        matching_tags: Numbers,
+        selected: NDArray[np.bool_],
+    ) -> ranking.Scores:
         return ranking.scores_of_all(
-            query.terms,
+            self._query.terms,
             lengths=readable.lengths,
-            by_term={term: await self._postings(readable, keys, term) for term in sorted(query.terms)},
-            matching_tags=counts,
-            meaning=np.concatenate(meaning),
-            selected=readable.selected & holding,
+            by_term=by_term,
+            matching_tags=matching_tags,
+            meaning=readable.estimates(self._query),
+            selected=selected,
         )
 
-    def _page(self, readable: _Readable, scores: ranking.Scores) -> list[ranking.Ranked]:
-        """The asked part of the fused order, of exact scores."""
-        query = self._query
-        blur = 0.0 if query.vector is None else ranking.margin(len(query.vector))
-        places: dict[str, int] = {}
-        for offset, entry, here in readable.within(scores.candidates(blur=blur, wanted=query.offset + query.limit)):
-            places.update({entry.ids[place]: place + offset for place in here.tolist()})
-            if query.vector is not None:
-                compared = here[scores.meaning[here + offset] > -np.inf]
-                scores.meaning[compared + offset] = entry.exact(query.vector, compared)
-        return scores.fuse(
-            places, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit
-        )
-
-    async def _postings(self, readable: _Readable, keys: Sequence[str], term: str) -> Postings:
-        """Who holds a term, and how often: from the keys of the index, no document is read."""
-        cursor = self._memories.find_raw_batches(
-            {"scope_key": {"$in": list(keys)}, "terms.t": term},
-            hint=WORDS_INDEX,
-            return_key=True,
-            batch_size=_BATCH,
-            session=self._session,
-        )
-        places: list[Numbers] = []
-        counts: list[Numbers] = []
-        async for batch in batches(cursor):
-            ids, scope_key = batch.texts("_id"), batch.only("scope_key")
-            if scope_key is None:
-                places.append(readable.places(batch.texts("scope_key"), ids))
-            else:
-                places.append(readable.places_in(scope_key, ids))
-            counts.append(batch.numbers("terms.n"))
-        return Postings(places=_joined(places), frequencies=_joined(counts))
-
-    async def _tags(self, readable: _Readable, keys: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
+    async def _tags(self, readable: Readable, tagged: Sequence[Document] | None) -> tuple[Numbers, NDArray[np.bool_]]:
         """How many of the query's tags each memory holds, and which hold all of the selector's."""
-        size = len(readable.lengths)
-        counts = np.zeros(size, dtype=np.int64)
-        holding = np.full(size, not self._selector.tags)
-        within: Document = {"scope_key": {"$in": list(keys)}, "deleted": False}
+        counts = np.zeros(len(readable), dtype=np.int64)
+        holding = np.full(len(readable), not self._selector.tags)
+        keys = list(readable.entries)
         if self._selector.tags:
-            condition = {**within, "tags": {"$all": list(self._selector.tags)}}
-            found = self._memories.find(condition, {"scope_key": 1}, session=self._session, batch_size=_BATCH)
-            holding[_places(readable, await found.to_list())] = True
+            condition = {**_live(keys), "tags": {"$all": list(self._selector.tags)}}
+            holding[_places(readable, await self._read({"scope_key": 1}, condition))] = True
         if self._query.tags:
-            wanted = sorted(self._query.tags)
-            condition = {**within, "tags": {"$in": wanted}}
-            fields = {"scope_key": 1, "tags": 1}
-            found = self._memories.find(condition, fields, session=self._session, batch_size=_BATCH)
-            documents = await found.to_list()
+            documents = await self._read(_TAGS, self._tagged(keys)) if tagged is None else tagged
             matching = [len(self._query.tags.intersection(one["tags"])) for one in documents]
             counts[_places(readable, documents)] = matching
         return counts, holding
 
+    def _tagged_beside(self, scope_keys: Sequence[str]) -> list[Document]:
+        """The stages that add to a pipeline who holds a tag of the query in these scopes."""
+        return _beside(_TAGS, self._tagged(scope_keys)) if self._query.tags and scope_keys else []
 
-def _places(readable: _Readable, documents: Sequence[Document]) -> Numbers:
+    def _tagged(self, scope_keys: Sequence[str]) -> Document:
+        return {**_live(scope_keys), "tags": {"$in": sorted(self._query.tags)}}
+
+
+def _found(page: Sequence[ranking.Ranked], contents: Sequence[Document]) -> list[Found]:
+    memories = {one["_id"]: records.memory(one) for one in contents}
+    return [Found(memory=memories[one.id], ranked=one) for one in page]
+
+
+def _beside(fields: Mapping[str, int], condition: Document) -> list[Document]:
+    """The stages that add memories to a pipeline."""
+    return [{"$unionWith": {"coll": MEMORIES, "pipeline": [{"$match": condition}, {"$project": dict(fields)}]}}]
+
+
+def _with_ids(page: Sequence[ranking.Ranked]) -> Document:
+    return {"_id": {"$in": [one.id for one in page]}}
+
+
+def _live(scope_keys: Sequence[str]) -> Document:
+    return {"scope_key": {"$in": list(scope_keys)}, "deleted": False}
+
+
+def _places(readable: Readable, documents: Sequence[Document]) -> Numbers:
     return readable.places([one["scope_key"] for one in documents], [one["_id"] for one in documents])
-
-
-def _joined(parts: Sequence[Numbers]) -> Numbers:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 
 from muniment.errors import ConfigurationError
 from muniment.lexical import Terms
-from muniment.models import AuditRecord, MemoryRecord
+from muniment.models import Agent, AuditRecord, MemoryRecord
 from muniment.ports import (
     Applied,
     Audience,
@@ -26,21 +26,18 @@ from muniment.ports import (
     Mutation,
     NewProject,
     Outdated,
-    Passages,
     PluginContext,
     Position,
     ProjectFacts,
     SearchQuery,
     Selector,
     ShareChange,
-    Space,
     StoredReceipt,
-    Unembedded,
-    Vectors,
 )
 from muniment.ports.refusals import not_open
 from muniment_storage_mongo import (
     agent_events,
+    filling,
     memories,
     migrate,
     mutations,
@@ -56,6 +53,7 @@ from muniment_storage_mongo.database import Client, Database
 from muniment_storage_mongo.lanes import Lanes
 from muniment_storage_mongo.schema import VERSION
 from muniment_storage_mongo.settings import Settings
+from muniment_storage_mongo.spaces import MongoSpaces
 from muniment_storage_mongo.tokens import MongoTokens
 from muniment_storage_mongo.vector_cache import VectorCache
 
@@ -71,7 +69,7 @@ def create(context: PluginContext) -> MongoStorage:
     return MongoStorage(settings.parse(context))
 
 
-class MongoStorage(MongoAgents, MongoTokens):
+class MongoStorage(MongoAgents, MongoTokens, MongoSpaces):
     """Keeps everything in one database."""
 
     def __init__(self, configured: Settings) -> None:
@@ -242,6 +240,10 @@ class MongoStorage(MongoAgents, MongoTokens):
         """A readable memory's audit entries by version descending."""
         return await memories.history(self._database, audience, memory_id, before=before, limit=limit)
 
+    async def trail(self, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+        """A scope's audit entries that belong to no memory, newest first."""
+        return await projects.trail(self._database, scope_key, position=after, limit=limit)
+
     # ------------------------------------------------------------ mutations
 
     async def apply(self, mutation: Mutation) -> Applied:
@@ -254,18 +256,6 @@ class MongoStorage(MongoAgents, MongoTokens):
         return await database.read(lambda: receipts.find(database, principal, key))
 
     # ------------------------------------------------------------ in the background
-
-    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
-        """Insert the space unless it is there; the stored vectors of its probe sentences."""
-        return await memories.register_space(self._database, space, probes)
-
-    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
-        """Live memories whose passages in the space are not complete."""
-        return await memories.unembedded(self._database, space, limit)
-
-    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
-        """Store background vectors if the memory is still at this version."""
-        return await memories.store_passages(self._database, self._lanes, memory_id, version, passages)
 
     async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
         """Live memories whose terms are not of this analyser."""
@@ -282,5 +272,9 @@ class MongoStorage(MongoAgents, MongoTokens):
         database = self._database
         return Backlog(
             events_waiting=await agent_events.waiting(database, attempts_max),
-            embeddings_pending=0 if space is None else await memories.embeddings_pending(database, space),
+            embeddings_pending=0 if space is None else await filling.pending(database, space),
         )
+
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        """Those of the agents with an event that a claim would get."""
+        return await agent_events.agents_waiting(self._database, agents, attempts_max)

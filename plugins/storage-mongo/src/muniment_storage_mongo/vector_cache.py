@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from muniment.ports import Vector
 from muniment.ranking import PassageMatrix, lengths_of
+from muniment_storage_mongo.postings import KnownPostings
 
 Key: TypeAlias = tuple[str, str | None]
 """A scope key and a space; no space where only the lengths are needed."""
@@ -33,12 +34,16 @@ _GONE_ROWS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Live memories as they were read: ``owners`` are places in ``ids``, one of each vector."""
+    """Live memories as they were read: ``owners`` are places in ``ids``, one of each vector.
+
+    ``terms`` are each memory's, None where they were not read.
+    """
 
     ids: Sequence[str]
     lengths: Numbers
     owners: Numbers
     vectors: Matrix
+    terms: Sequence[Mapping[str, int]] | None = None
 
 
 class _Buffer:
@@ -66,15 +71,26 @@ class _Buffer:
 
 
 class Entry:
-    """Everything live of a scope in one snapshot. ``seen`` is the revision of each of the scope's lanes in it."""
+    """Everything live of a scope in one snapshot. ``seen`` is the revision of each of the scope's lanes in it.
+
+    ``postings`` are those of the terms that were read since, which are the same as long as the revisions are.
+    """
 
     def __init__(
-        self, seen: Mapping[int, int], ids: list[str], lengths: Numbers, owners: Numbers, buffer: _Buffer, norms: Matrix
+        self,
+        seen: Mapping[int, int],
+        ids: list[str],
+        lengths: Numbers,
+        owners: Numbers,
+        buffer: _Buffer,
+        norms: Matrix,
+        postings: KnownPostings | None = None,
     ) -> None:
         self.seen = seen
         self.ids = ids
         self.lengths = lengths
         self.places = {identity: place for place, identity in enumerate(ids)}
+        self.postings = KnownPostings(len(ids)) if postings is None else postings
         self._buffer = buffer
         self._passages = PassageMatrix(buffer.array[: len(owners)], norms, owners, len(ids))
 
@@ -87,7 +103,8 @@ class Entry:
     @property
     def size(self) -> int:
         """Bytes, about."""
-        return self._buffer.array.nbytes + self._passages.lengths.nbytes + len(self.ids) * _BYTES_OF_AN_ID
+        vectors = self._buffer.array.nbytes + self._passages.lengths.nbytes
+        return vectors + len(self.ids) * _BYTES_OF_AN_ID + KnownPostings.size(len(self.ids))
 
     def with_changes(self, seen: Mapping[int, int], changed: Set[str], rows: Rows) -> Entry:
         """The entry of a later snapshot: what ``changed`` is replaced by what there is of it now, ``rows``."""
@@ -104,6 +121,7 @@ class Entry:
             owners,
             self._buffer.with_rows(count, rows.vectors),
             np.concatenate((self._passages.lengths, lengths_of(rows.vectors))),
+            None if rows.terms is None else self.postings.moved(moved, len(kept), rows.terms),
         )
         gone = int((owners < 0).sum())
         return entry._compact() if gone > _GONE_ROWS and gone > len(owners) // 2 else entry
@@ -124,7 +142,8 @@ class Entry:
         passages = self._passages
         live = np.flatnonzero(passages.owners >= 0)
         buffer = _Buffer(passages.vectors[live])
-        return Entry(self.seen, self.ids, self.lengths, passages.owners[live], buffer, passages.lengths[live])
+        owners, lengths = passages.owners[live], passages.lengths[live]
+        return Entry(self.seen, self.ids, self.lengths, owners, buffer, lengths, self.postings)
 
 
 class VectorCache:

@@ -22,7 +22,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             schemes=("postgresql", "postgres", "embedded"),
             factory="muniment_storage_postgres.storage:create",
             conformance="muniment_storage_postgres.conformance:target",
-            contract="1.1",
+            contract="1.2",
             summary="PostgreSQL with pgvector, on a server or embedded in the data directory",
         ),
     )

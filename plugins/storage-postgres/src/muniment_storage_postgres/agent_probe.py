@@ -73,8 +73,9 @@ async def mend(connection: AsyncConnection[Any]) -> None:
 
 
 async def age(connection: AsyncConnection[Any], seconds: float) -> None:
-    """Move the end of every lease that still runs back."""
-    await connection.execute(
-        "UPDATE event SET lease_until = lease_until - %s * interval '1 second' WHERE lease_until > clock_timestamp()",
-        (seconds,),
-    )
+    """Move the end of every lease that still runs back, of events and of memories that are being embedded."""
+    for table, column in (("event", "lease_until"), ("embedding_lease", "until")):
+        statement = sql.SQL("UPDATE {0} SET {1} = {1} - %s * interval '1 second' WHERE {1} > clock_timestamp()").format(
+            sql.Identifier(table), sql.Identifier(column)
+        )
+        await connection.execute(statement, (seconds,))

@@ -164,6 +164,16 @@ class PostgresAgents:
         found = {row[0] for row in await self._database.changes("requeue_events", parameters)}
         return [event_id for event_id in event_ids if event_id in found]
 
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        """Each asked for in the indexes that a claim uses."""
+        parameters = {
+            "agents": [agent.name for agent in agents],
+            "instances": [agent.instance for agent in agents],
+            "attempts_max": attempts_max,
+        }
+        found = await self._database.rows("agents_waiting", parameters)
+        return frozenset(Agent(name=name, instance=instance) for name, instance in found)
+
     async def _delivery(self, parameters: Parameters) -> tuple[AckOutcome, datetime]:
         """What a token that changed nothing is worth, and when a lease would end. Raises NotFound.
 

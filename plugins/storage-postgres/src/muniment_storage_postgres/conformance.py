@@ -35,6 +35,7 @@ from muniment.models import Agent
 from muniment.ports import PluginContext, Storage
 from muniment_storage_postgres import agent_probe, settings, storage
 from muniment_storage_postgres.agent_schema import metadata
+from muniment_storage_postgres.schema import INDEX_OF_A_SPACE
 
 _TABLE_OF = {
     FaultPoint.MEMORY: "memory",
@@ -50,13 +51,29 @@ $$ BEGIN RAISE EXCEPTION 'a fault of the conformance suite' USING ERRCODE = 'io_
 CREATE TRIGGER fail_for_the_suite BEFORE INSERT OR UPDATE OR DELETE ON {table}
 FOR EACH ROW EXECUTE FUNCTION fail_for_the_suite()
 """
+_LAYOUT = """
+WITH ours AS (
+    SELECT c.oid, c.relname AS name FROM pg_class c
+    WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p')
+)
+SELECT format('column %%s.%%s %%s%%s', o.name, a.attname, format_type(a.atttypid, a.atttypmod),
+    CASE WHEN a.attnotnull THEN ' NOT NULL' END)
+FROM ours o JOIN pg_attribute a ON a.attrelid = o.oid WHERE a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT format('constraint %%s.%%s %%s', o.name, k.conname, pg_get_constraintdef(k.oid))
+FROM ours o JOIN pg_constraint k ON k.conrelid = o.oid
+UNION ALL
+SELECT format('index %%s', pg_get_indexdef(i.indexrelid))
+FROM ours o JOIN pg_index i ON i.indrelid = o.oid JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relname !~ %s
+"""
 
 
 class PostgresTarget(PlacesTarget):
     """A server that is given by its URL; a place is a schema."""
 
     name = "storage-postgres"
-    contract = "1.1"
+    contract = "1.2"
 
     def __init__(self, spec: str, data_dir: Path) -> None:
         super().__init__()
@@ -113,6 +130,12 @@ class PostgresTarget(PlacesTarget):
         finally:
             async with self._raw(subject.place) as connection:
                 await agent_probe.mend(connection)
+
+    async def layout(self, subject: PlacedSubject) -> frozenset[str]:
+        """From the catalogue."""
+        async with self._raw(subject.place) as connection:
+            rows = await (await connection.execute(_LAYOUT.encode(), (INDEX_OF_A_SPACE,))).fetchall()
+            return frozenset(row[0] for row in rows)
 
     async def age(self, subject: PlacedSubject, seconds: float) -> None:
         """Change the rows."""

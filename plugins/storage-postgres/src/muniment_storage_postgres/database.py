@@ -11,7 +11,8 @@ import asyncio
 import logging
 import select
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -131,6 +132,21 @@ class Database:
         if isinstance(answer, psycopg.IntegrityError):
             raise answer
         return answer
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncGenerator[Connection]:
+        """A connection of its own, for what takes minutes: those of the pool are for calls."""
+        await self.read(_nothing)  # which starts a server again that was killed
+        try:
+            connection = await AsyncConnection.connect(self._conninfo, **self._arguments())
+        except psycopg.Error as error:
+            raise refusals.of_connection(error, self._place) from error
+        try:
+            async with connection:
+                await self._configure(connection)
+                yield connection
+        except psycopg.Error as error:
+            raise refusals.of_statement(error, self._place) from error
 
     async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run work on a connection that was alive a moment ago. Raises _Lost where it breaks while it is used."""

@@ -1,31 +1,38 @@
 """Where an embedded server may keep its data and its sockets: the checks that come before it starts.
 
 Owns every refusal of a directory, and the path by which a directory is given to PostgreSQL. As root the server runs as
-a system user of its own, and its package opens each parent directory for that user and gives it the data directory;
+an account of its own, and its package opens each parent directory for that account and gives it the data directory;
 nobody's home may be opened so, and nobody's data taken.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import stat
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from muniment.errors import ConfigurationError
+from muniment.errors import ConfigurationError, MunimentError, StorageUnavailable
+from muniment_storage_postgres import accounts
+from muniment_storage_postgres.postmaster import SOCKET
+from muniment_storage_postgres.watch import MAKING
+from muniment_storage_postgres.wheel import HANDLES, MAJOR, SYSTEM_USER
 
-SYSTEM_USER = "pgserver"
-"""Whom the package makes, and runs the server as, where root starts it."""
+VERSION = "PG_VERSION"
+"""The file by which a directory is known to hold PostgreSQL's data, and whose."""
 
-HANDLES = ".handle_pids.json"
-"""What the package keeps in a data directory."""
+MADE = ".made"
+"""Where data lie that were made, until all of them are moved up."""
 
-_MAJOR = "18"
+LOG = "log"
+
 _SOCKET_MAX = 103
-_OURS = {HANDLES, "log"}
+_OURS = {HANDLES, LOG, MADE}
 _PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 """Paths that mean themselves to a shell, and in PostgreSQL's lists of directories."""
 
@@ -36,48 +43,79 @@ def check_place(directory: Path) -> None:
     """Raises ConfigurationError where no server may keep its data, whatever is there. Makes nothing."""
     if _is_there(directory) and not directory.is_dir():
         raise ConfigurationError(f"{directory} is a file, not a data directory; choose another data directory.")
-    if _as_root():
+    if accounts.is_root():
         _check_homes(directory)
     if sys.platform != "win32":
         _check_owners(directory)
 
 
 def check_contents(directory: Path) -> None:
-    """Raises ConfigurationError for a directory that holds something else, or that PostgreSQL would refuse.
+    """Raises ConfigurationError for a directory that holds something else, or that PostgreSQL would refuse, and
+    StorageUnavailable for one that cannot be read.
 
     Only under the lock of the directory: while another process makes it, it looks like neither.
     """
     try:
         entries = {entry.name for entry in directory.iterdir()} if directory.exists() else set[str]()
+        made_by = (directory / VERSION).read_text("utf-8", "replace").strip() if VERSION in entries else None
     except OSError as error:
-        raise foreign(directory) from error
-    version = directory / "PG_VERSION"
-    if version.exists():
-        _check_version(directory, version)
+        raise unusable(directory, error) from error
+    if made_by is not None:
+        _check_version(directory, made_by)
         _check_mode(directory)
-    elif entries - _OURS:
+    elif MADE not in entries and any(entry not in _OURS and not entry.startswith(MAKING) for entry in entries):
         raise ConfigurationError(
             f"{directory} holds other files and no PostgreSQL data; choose another data directory, or an empty one."
         )
 
 
 def make(directory: Path) -> None:
-    """Make a private directory, and the parents that are not there. Raises ConfigurationError."""
+    """Make a private directory, and the parents that are not there. Raises ConfigurationError, StorageUnavailable."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except PermissionError as error:
-        raise foreign(directory.parent) from error
     except OSError as error:
-        raise ConfigurationError(
-            f"{directory} cannot be made ({error.strerror}); choose another data directory."
-        ) from error
+        raise unusable(directory, error) from error
 
 
-def foreign(directory: Path) -> ConfigurationError:
-    """A directory that belongs to somebody else."""
+def unusable(place: Path, error: OSError) -> MunimentError:
+    """Why something at a place cannot be made, read or locked, with what to do."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return foreign(place)
+    if error.errno == errno.EROFS:
+        return read_only(place)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return full(place)
+    reason = error.strerror or type(error).__name__
+    return ConfigurationError(f"{place} cannot be used ({reason}); choose another data directory.")
+
+
+def foreign(place: Path) -> ConfigurationError:
+    """A place that belongs to somebody else, or that its owner may not use."""
+    there = next((one for one in (place, *place.parents) if os.access(one, os.F_OK)), place)
+    if not accounts.is_root():
+        return ConfigurationError(
+            f"{place} cannot be used by this user (permission denied{_owner(there)}); give this user the rights to "
+            "read, write and enter it, run as the user that owns it, or choose another data directory."
+        )
+    closed = next((one for one in there.parents if not one.stat().st_mode & stat.S_IXOTH), None)
+    remedy = f"run `chmod o+x {closed}`, which somebody has closed again" if closed else "give it that account"
     return ConfigurationError(
-        f"{directory} cannot be used by this user (permission denied); choose another data directory, or run as the "
-        "user that owns it."
+        f"{place} cannot be used by the account {SYSTEM_USER}, as which root starts PostgreSQL (permission denied"
+        f"{_owner(there)}); {remedy}, run Muniment as an ordinary user, or choose another data directory."
+    )
+
+
+def read_only(place: Path) -> ConfigurationError:
+    """A volume that nothing can be written to."""
+    return ConfigurationError(
+        f"{place} is on a read-only file system; mount it for writing, or choose another data directory."
+    )
+
+
+def full(place: Path) -> StorageUnavailable:
+    """A volume without room."""
+    return StorageUnavailable(
+        f"{place} cannot be written to because the disk is full; free space on its volume and try again."
     )
 
 
@@ -87,9 +125,9 @@ def given_path(directory: Path) -> Path:
     The programs that start a server hand its path to a shell without quoting it, and a socket's path must be short.
     Raises ConfigurationError where no link can be made.
     """
-    if sys.platform == "win32" or _is_suitable(directory):
+    if _needs_no_link(directory):
         return directory
-    link = _links() / f"muniment-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    link = _link(directory)
     if not _is_suitable(link):
         raise ConfigurationError(
             f"{directory} cannot be given to PostgreSQL, because its path is too long or holds other characters than "
@@ -104,10 +142,16 @@ def given_path(directory: Path) -> Path:
     return link
 
 
+def forget(directory: Path) -> None:
+    """Remove the link to a directory that nobody will use again."""
+    if not _needs_no_link(directory):
+        _link(directory).unlink(missing_ok=True)
+
+
 def let_through(directory: Path, given: Path) -> None:
     """As root, open the parents of a directory that is given by a link to the user that the server runs as; the package
     opens those of ``given``."""
-    if not _as_root() or given == directory:
+    if not accounts.is_root() or given == directory:
         return
     for parent in directory.parents:
         mode = stat.S_IMODE(parent.stat().st_mode)
@@ -116,19 +160,26 @@ def let_through(directory: Path, given: Path) -> None:
 
 
 def private_runtime() -> Path:
-    """A directory for sockets and lock files that no other user can enter; made if it is not there."""
+    """A directory for links that no other user can enter; made if it is not there."""
     given = os.environ.get("XDG_RUNTIME_DIR")
     candidate = Path(given) if given else None
     if candidate is None or not _is_ours(candidate, 0o077) or _is_replaceable(candidate):
         name = f"muniment-{os.getuid()}" if sys.platform != "win32" else "muniment"
         candidate = _own_directory(name, 0o700, 0o077)
-    (candidate / "python_PostgresServer").mkdir(mode=0o700, exist_ok=True)
     return candidate
+
+
+def _needs_no_link(directory: Path) -> bool:
+    return sys.platform == "win32" or _is_suitable(directory)
+
+
+def _link(directory: Path) -> Path:
+    return _links() / f"muniment-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
 
 
 def _links() -> Path:
     """The directory of the links to data directories. Root's must be open to the user that the server runs as."""
-    return _own_directory("muniment-0-links", 0o755, 0o022) if _as_root() else private_runtime()
+    return _own_directory("muniment-0-links", 0o755, 0o022) if accounts.is_root() else private_runtime()
 
 
 def _own_directory(name: str, mode: int, closed: int) -> Path:
@@ -156,33 +207,33 @@ def _is_ours(directory: Path, closed: int) -> bool:
 
 
 def _is_replaceable(directory: Path) -> bool:
-    """Whether another user could put something else in its place; the package would then choose one by itself."""
+    """Whether another user could put something else in its place."""
     modes = [parent.stat().st_mode for parent in directory.absolute().parents]
     return any(mode & 0o022 and not mode & stat.S_ISVTX for mode in modes)
 
 
 def _is_suitable(directory: Path) -> bool:
-    socket = directory / ".s.PGSQL.5432"
-    return bool(_PLAIN.fullmatch(str(directory))) and len(os.fsencode(socket)) <= _SOCKET_MAX
+    return bool(_PLAIN.fullmatch(str(directory))) and len(os.fsencode(directory / SOCKET)) <= _SOCKET_MAX
 
 
-def _check_version(directory: Path, version: Path) -> None:
-    try:
-        major = version.read_text().strip()
-    except OSError as error:
-        raise foreign(directory) from error
-    if major != _MAJOR:
+def _check_version(directory: Path, made_by: str) -> None:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", made_by):
         raise ConfigurationError(
-            f"{directory} was made by PostgreSQL {major}, and this release embeds {_MAJOR}; choose another data "
-            f"directory, or move the data with pg_dump and pg_restore."
+            f"{directory / VERSION} is damaged and does not tell which PostgreSQL made {directory}; restore the "
+            "directory from a backup, or choose another data directory."
+        )
+    if made_by != MAJOR:
+        raise ConfigurationError(
+            f"{directory} was made by PostgreSQL {made_by}, and this release embeds {MAJOR}; choose another data "
+            "directory, or move the data with pg_dump and pg_restore."
         )
 
 
 def _check_mode(directory: Path) -> None:
     mode = stat.S_IMODE(directory.stat().st_mode)
-    if sys.platform != "win32" and mode & 0o027:
+    if sys.platform != "win32" and mode & 0o077:
         raise ConfigurationError(
-            f"{directory} is open to other users (mode {mode:04o}), which PostgreSQL refuses; run "
+            f"{directory} is open to other users (mode {mode:04o}), who could connect as the database's superuser; run "
             f"`chmod 700 {directory}`."
         )
 
@@ -197,12 +248,8 @@ def _is_there(directory: Path) -> bool:
     return True
 
 
-def _as_root() -> bool:
-    return sys.platform != "win32" and os.geteuid() == 0
-
-
 def _check_homes(directory: Path) -> None:
-    for home in _homes():
+    for home in accounts.homes():
         if directory.is_relative_to(home):
             raise ConfigurationError(
                 f"As root, an embedded PostgreSQL would open {home} to every user of this machine; choose another "
@@ -212,11 +259,11 @@ def _check_homes(directory: Path) -> None:
 
 def _check_owners(directory: Path) -> None:
     """That nothing of another user's would be taken, or opened to others."""
-    allowed = _runners()
-    for place in (directory, directory / "PG_VERSION"):
+    allowed = accounts.runners()
+    for place in (directory, directory / VERSION):
         if _is_there(place) and not _allows(allowed, owner := place.stat().st_uid):
             raise _owned(directory, owner)
-    if not _as_root():
+    if not accounts.is_root():
         return
     for place in directory.parents:
         if place.exists() and not _allows(allowed, (status := place.stat()).st_uid):
@@ -226,27 +273,14 @@ def _check_owners(directory: Path) -> None:
 
 
 def _allows(allowed: set[int], owner: int) -> bool:
-    """Whether a server may use what ``owner`` has. Of a user that is not there root may be making a new one: a data
-    directory outlives the container that its user was made in."""
-    return owner in allowed or (len(allowed) == 1 and _as_root() and _name(owner) is None)
-
-
-def _runners() -> set[int]:
-    """Whose directories a server that this user starts can use."""
-    if not _as_root():
-        return {os.geteuid()}
-    import pwd
-
-    try:
-        return {0, pwd.getpwnam(SYSTEM_USER).pw_uid}
-    except KeyError:
-        return {0}
+    """Whether a server may use what ``owner`` has. Of a number that is nobody's root can make the account."""
+    return owner in allowed or (len(allowed) == 1 and accounts.is_root() and accounts.name(owner) is None)
 
 
 def _owned(directory: Path, owner: int) -> ConfigurationError:
-    name = _name(owner)
+    name = accounts.name(owner)
     who = f"the user {name}" if name else f"a user with the id {owner}"
-    runner = f"the system user {SYSTEM_USER}, because root started it" if _as_root() else "this user"
+    runner = f"the system user {SYSTEM_USER}, because root started it" if accounts.is_root() else "this user"
     starter = "root, who made it" if name == SYSTEM_USER else who
     return ConfigurationError(
         f"{directory} belongs to {who}, and an embedded PostgreSQL would run as {runner}; run Muniment as {starter}, "
@@ -254,21 +288,10 @@ def _owned(directory: Path, owner: int) -> ConfigurationError:
     )
 
 
-def _name(uid: int) -> str | None:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None
-
-
-def _homes() -> set[Path]:
-    """The homes of root and of people; system users' lie in /var and the like, where data may be."""
+def _owner(place: Path) -> str:
     if sys.platform == "win32":
-        return set()
-    import pwd
-
-    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_uid == 0 or entry.pw_uid >= 1000}
-    homes = {home for home in people if home.is_dir() and len(home.parts) > 1 and home.parts[1] not in ("var", "tmp")}
-    return homes | {Path("/root"), Path("/home")}
+        return ""
+    with suppress(OSError):
+        owner = place.stat().st_uid
+        return f"; {place} belongs to {accounts.name(owner) or owner}"
+    return ""

@@ -7,22 +7,22 @@ from psycopg.errors import ForeignKeyViolation, UniqueViolation
 
 from muniment.errors import Internal, VersionConflict
 from muniment.ports import Applied, Create, Mutation, ReceiptTaken, Remove, Restore, Revise
-from muniment.ports.refusals import memory_kept_changing, no_memory, no_project
+from muniment.ports.refusals import memory_kept_changing, no_memory, no_project, no_space
 from muniment_storage_postgres import records
 from muniment_storage_postgres.database import Database
-from muniment_storage_postgres.records import Parameters
+from muniment_storage_postgres.records import Parameters, Row
 
 _ATTEMPTS = 8
 
 
-async def apply(database: Database, mutation: Mutation, *, space: int | None, scope: int | None) -> Applied:
-    """Apply a mutation; ``space`` is the number of the space of its passages, ``scope`` that of the memory's scope.
+async def apply(database: Database, mutation: Mutation, *, scope: int | None) -> Applied:
+    """Apply a mutation; ``scope`` is the number of the memory's scope.
 
-    Raises VersionConflict, NotFound, ReceiptTaken. It is repeated only where it provably changed nothing although the
-    version is the expected one: vectors of the background came in between, or the memory's scope is not the one that
-    the audit entry names.
+    Raises VersionConflict, NotFound, ReceiptTaken, and ConfigurationError for a space that is not registered. It is
+    repeated only where it provably changed nothing although the version is the expected one: vectors of the background
+    came in between, or the memory's scope is not the one that the audit entry names.
     """
-    statement, parameters = _prepared(mutation, space)
+    statement, parameters = _prepared(mutation)
     if mutation.claim is not None:
         statement += "_once"
     parameters["scope"] = scope
@@ -32,29 +32,38 @@ async def apply(database: Database, mutation: Mutation, *, space: int | None, sc
         except psycopg.IntegrityError as error:
             raise _refusal(error, mutation) from error
         if row is not None:
+            await _completed(database, parameters, row)
             return records.applied(row)
         parameters["scope"] = await _scope_now(database, mutation, parameters)
     raise memory_kept_changing(mutation.memory_id)
 
 
-def _prepared(mutation: Mutation, space: int | None) -> tuple[str, Parameters]:
+async def _completed(database: Database, parameters: Parameters, row: Row) -> None:
+    """Count the memory as complete where the statement could not tell that what it kept was there."""
+    version, *_, complete = row
+    if parameters.get("complete") and not complete:
+        kept: Parameters = {"expected": version, "kept_hashes": parameters["hashes"], "fresh": [], "vectors": []}
+        await database.change("store_passages", {**parameters, **kept})
+
+
+def _prepared(mutation: Mutation) -> tuple[str, Parameters]:
     parameters = records.of_mutation(mutation)
     match mutation:
         case Create():
             content = {"content": mutation.content, "tags": list(mutation.tags)}
-            entries = records.of_index(mutation.index, space)
+            entries = records.of_index(mutation.index)
             return "create", {**parameters, **content, **entries, **records.of_placement(mutation.placement)}
         case Revise():
             parameters["content"] = mutation.content
             parameters["tags"] = None if mutation.tags is None else list(mutation.tags)
-            parameters.update(records.of_index(mutation.index, space), expected=mutation.expected_version)
+            parameters.update(records.of_index(mutation.index), expected=mutation.expected_version)
             if mutation.placement and mutation.placement.scope_key != mutation.audit.scope_key:
                 return "move", {**parameters, **records.of_placement(mutation.placement)}
             return "label" if mutation.index is None else "edit", parameters
         case Remove():
-            return "remove", {**parameters, "expected": mutation.expected_version}
+            return "remove", {**parameters, "space": None, "expected": mutation.expected_version}
         case Restore():
-            parameters.update(records.of_index(mutation.index, space), expected=mutation.expected_version)
+            parameters.update(records.of_index(mutation.index), expected=mutation.expected_version)
             return "restore", parameters
         case _:
             raise TypeError(f"unknown mutation {type(mutation).__name__}")
@@ -63,9 +72,11 @@ def _prepared(mutation: Mutation, space: int | None) -> tuple[str, Parameters]:
 async def _scope_now(database: Database, mutation: Mutation, parameters: Parameters) -> int:
     """The number of the memory's scope, where the mutation may be repeated. Raises what stood in its way."""
     row = await database.row("standing", parameters)
-    version, deleted, scope, taken = row or (None, None, 0, False)
+    version, deleted, scope, taken, spaced = row or (None, None, 0, False, True)
     if taken:
         raise ReceiptTaken
+    if not spaced:
+        raise no_space(parameters["space"])
     wanted = isinstance(mutation, Restore)
     if version is None or deleted is not wanted:
         raise no_memory(mutation.memory_id, deleted=wanted)

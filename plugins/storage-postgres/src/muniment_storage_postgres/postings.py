@@ -66,6 +66,11 @@ def by_key(answers: Sequence[Row], among: Readable, keys: int) -> list[Postings]
     ]
 
 
+def passages(answers: Sequence[Row]) -> int:
+    """How many passages there are at place -1."""
+    return sum(len(_elements(memories, _NUMBER)) for place, _, memories, _ in answers if place < 0)
+
+
 def nearest(answers: Sequence[Row], among: Readable) -> NDArray[np.float64]:
     """Place -1 of ``scores`` as each memory's best cosine, -inf where it has none."""
     best = np.full(len(among.numbers), -np.inf)

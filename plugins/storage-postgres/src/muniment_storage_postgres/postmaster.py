@@ -1,7 +1,7 @@
 """The PostgreSQL that works in a data directory, as its lock files and the system's processes tell.
 
-Owns whether one lives, whether it was started by Muniment, how it is ended, and what a killed one leaves behind.
-Nothing here starts one.
+Owns whether one lives, whether it was started by Muniment, how it is ended, and what a killed one leaves behind. The
+number of a process alone is never believed: it may be another's since. Nothing here starts one.
 """
 
 from __future__ import annotations
@@ -9,25 +9,38 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from muniment.errors import ConfigurationError
+from muniment_storage_postgres.watch import PID_FILE
 
 _log = logging.getLogger(__name__)
 
 PORT = 5432
 """The number in the socket's name; nothing listens on a network."""
 
-_SOCKET_LOCK = f".s.PGSQL.{PORT}.lock"
-_SOCKET_DIRECTORY, _HOST, _STATUS = 4, 5, 7
-"""Lines of ``postmaster.pid``; they are written some moments after the first ones."""
+SOCKET = f".s.PGSQL.{PORT}"
 
-_FAST, _IMMEDIATE = 60.0, 10.0
-"""Seconds that a shutdown may take before a harder one; after an immediate one the next start recovers."""
+_PID, _STARTED, _SOCKET_DIRECTORY, _HOST, _MEMORY, _STATUS = 0, 2, 4, 5, 6, 7
+"""Lines of ``postmaster.pid``; the last ones are written some moments after the first ones."""
+
+_NOBODY = "2147483646"
+"""A process id that no system gives."""
+
+_SAME_TIME = 10.0
+"""Seconds by which a server's own note of its start may differ from the system's."""
+
+_FAST, _IMMEDIATE, _GONE = 60.0, 10.0, 10.0
+"""Seconds that a shutdown may take before a harder one, and that the last of its processes may take to follow; after an
+immediate one the next start recovers."""
 
 
 class StillDying(Exception):
@@ -48,13 +61,11 @@ def running(directory: Path) -> Postmaster | None:
     """The server that lives in ``directory``, which must be a resolved path."""
     lines = _lines(directory)
     pid = _pid(lines)
-    if pid is None or not _lives(pid, directory):
+    if pid is None or not _is_server(pid, directory, _line(lines, _STARTED)):
         return None
-    sockets, host, status = (
-        lines[line].strip() if len(lines) > line else "" for line in (_SOCKET_DIRECTORY, _HOST, _STATUS)
-    )
-    elsewhere = bool(host) or (bool(sockets) and _pid(_read(directory / _SOCKET_LOCK)) != pid)
-    return Postmaster(pid, ours=sys.platform == "win32" or not elsewhere, ready=status == "ready")
+    sockets = _line(lines, _SOCKET_DIRECTORY)
+    elsewhere = bool(_line(lines, _HOST)) or (bool(sockets) and _pid(_read(_socket_lock(directory))) != pid)
+    return Postmaster(pid, ours=sys.platform == "win32" or not elsewhere, ready=_line(lines, _STATUS) == "ready")
 
 
 def check_ours(directory: Path) -> None:
@@ -67,53 +78,74 @@ def check_ours(directory: Path) -> None:
         )
 
 
-def clear_remains(directory: Path) -> None:
-    """Remove the lock files of a server that is gone, which neither the package nor PostgreSQL recognises where the
-    process id was given to another process, or stays as a zombie because nobody waits for it.
+def clear_remains(directory: Path, given: Path) -> None:
+    """Let the lock files of a server that is gone keep nobody from starting one, where ``running`` found none.
+
+    Neither the package nor PostgreSQL recognises them where the process id was given to another process, or stays as a
+    zombie because nobody waits for it. The note of the server's shared memory is kept, by which PostgreSQL itself sees
+    what is left of it. ``given`` is a path to the directory that is short enough for a socket's.
 
     Raises StillDying while a process of the old server lives, since its memory must be gone first, and
-    ConfigurationError for a damaged lock file of which this system does not tell whether it may go.
+    ConfigurationError for a server that answers and is not among the processes here.
     """
-    pid_file = directory / "postmaster.pid"
-    lines = _lines(directory)
     living = _processes_in(directory)
-    damaged = bool(lines) and _pid(lines) is None
-    if living is None:
-        if damaged:
-            raise ConfigurationError(
-                f"{pid_file} is damaged, so whether a PostgreSQL runs there cannot be known; if none does, remove it."
-            )
-        return
-    if _pid(lines) in living:
-        return
     if living:
         raise StillDying(f"processes {sorted(living)} of a killed server are still running")
-    if damaged:
-        _log.warning("%s is damaged and no PostgreSQL runs there; it is removed", pid_file)
-    sockets = {directory, *(Path(line) for line in lines[_SOCKET_DIRECTORY:_HOST] if line and not damaged)}
-    for leftover in (pid_file, *(place / _SOCKET_LOCK for place in sockets)):
-        leftover.unlink(missing_ok=True)
+    pid_file = directory / PID_FILE
+    lines = _lines(directory)
+    if lines and _answers(given / SOCKET):
+        raise ConfigurationError(
+            f"A PostgreSQL that cannot be seen from here runs in {directory}, probably in another container that has "
+            "the same volume; stop what uses it there, or choose another data directory."
+        )
+    if pid_file.exists():
+        if len(_line(lines, _MEMORY).split()) == 2 and _pid(lines) is not None:
+            told = [*lines, *[""] * (_STATUS + 1 - len(lines))]
+            told[_PID] = _NOBODY
+            pid_file.write_text("\n".join(told) + "\n", "utf-8")
+        else:
+            _log.warning("%s is damaged and no PostgreSQL runs there; it is removed", pid_file)
+            pid_file.unlink()
+    _socket_lock(directory).unlink(missing_ok=True)
 
 
 def stop(directory: Path) -> None:
     """Shut down the server that Muniment started in ``directory``, and wait until it is gone. Not for Windows."""
     found = running(directory)
-    if found is None or not found.ours:
-        return
+    if found is not None and found.ours and not _ended(found, directory):
+        _log.error("the PostgreSQL in %s, process %d, does not end; end it by hand", directory, found.pid)
+    # Of a server that was killed before, the other processes notice it in a moment.
+    _within(_GONE, lambda: running(directory) is not None or not _processes_in(directory))
+
+
+def _ended(found: Postmaster, directory: Path) -> bool:
     for number, patience in ((signal.SIGINT, _FAST), (signal.SIGQUIT, _IMMEDIATE)):
         with suppress(ProcessLookupError):
             os.kill(found.pid, number)
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            now = running(directory)
-            if now is None or now.pid != found.pid:
-                return
-            time.sleep(0.02)
-    _log.error("the PostgreSQL in %s, process %d, does not end; end it by hand", directory, found.pid)
+        if _within(patience, lambda: (now := running(directory)) is None or now.pid != found.pid):
+            return True
+    return False
+
+
+def _within(patience: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _lines(directory: Path) -> list[str]:
-    return _read(directory / "postmaster.pid")
+    return _read(directory / PID_FILE)
+
+
+def _line(lines: Sequence[str], number: int) -> str:
+    return lines[number].strip() if len(lines) > number else ""
+
+
+def _socket_lock(directory: Path) -> Path:
+    return directory / f"{SOCKET}.lock"
 
 
 def _read(file: Path) -> list[str]:
@@ -123,34 +155,46 @@ def _read(file: Path) -> list[str]:
         return []
 
 
-def _pid(lines: list[str]) -> int | None:
-    first = lines[0].strip() if lines else ""
+def _pid(lines: Sequence[str]) -> int | None:
+    first = _line(lines, _PID)
     return int(first) if first.isascii() and first.isdigit() and len(first) < 20 and int(first) > 0 else None
 
 
-def _lives(pid: int, directory: Path) -> bool:
+def _answers(place: Path) -> bool:
+    """Whether somebody listens on a socket."""
     if sys.platform == "win32":
-        return True
-    living = _processes_in(directory)
-    if living is not None:
-        return pid in living
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
         return False
-    except PermissionError:
+    with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+        client.settimeout(5)
+        client.connect(str(place))
         return True
-    return True
+    return False
 
 
-def _processes_in(directory: Path) -> set[int] | None:
-    """The PostgreSQL processes that work in a data directory; None where this system does not tell."""
-    if not Path("/proc/self/cwd").exists():
-        return None
+def _is_server(pid: int, directory: Path, started: str) -> bool:
+    """Whether a process is the server that noted its id and the second of its start."""
+    try:
+        process = psutil.Process(pid)
+        if not _is_postgres(process.name()):
+            return False
+        try:
+            return Path(process.cwd()) == directory
+        except psutil.AccessDenied:
+            # Root in a container may not see where another account's process works.
+            return started.isdigit() and abs(process.create_time() - int(started)) < _SAME_TIME
+    except psutil.Error:
+        return False
+
+
+def _processes_in(directory: Path) -> set[int]:
+    """The PostgreSQL processes that are seen to work in a data directory."""
     found: set[int] = set()
-    for process in Path("/proc").iterdir():
-        with suppress(OSError):
-            there = process.name.isdigit() and (process / "cwd").readlink() == directory
-            if there and (process / "comm").read_bytes().strip() == b"postgres":
-                found.add(int(process.name))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if _is_postgres(process.name()) and Path(process.cwd()) == directory:
+                found.add(process.pid)
     return found
+
+
+def _is_postgres(name: str) -> bool:
+    return name.removesuffix(".exe") == "postgres"

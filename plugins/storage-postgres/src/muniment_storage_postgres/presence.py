@@ -1,7 +1,8 @@
 """Who uses the server of a data directory: one lock file for each process, beside the directory, and one for all.
 
 A lock ends with the process that holds it, so one that was killed is not counted, whoever has its id now. Names are
-drawn by lot because processes in different containers may have the same id.
+drawn by lot because processes in different containers may have the same id. Where all users are killed, ``watch`` takes
+their place: whoever begins to use the server sees to it that it watches.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -18,115 +21,151 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from muniment.errors import StorageUnavailable
-from muniment_storage_postgres import directories
+from muniment_storage_postgres import directories, watch
 
 _log = logging.getLogger(__name__)
 
 _PROMPT = 2.0
 """Seconds after which a wait for the lock is told."""
 
-_PATIENCE = 45.0
-"""Seconds that a process waits for the lock in all."""
+_PATIENCE = 75.0
+"""Seconds that a process waits for the lock in all; more than the start of a server may take."""
 
 _TURN = 0.2
 """Seconds between two looks at whether the wait was given up."""
 
-_USER = "user-"
+_FAREWELL = 5.0
+"""Seconds that ``watch`` may take to notice that it has nothing left to watch."""
 
 
 class Presence:
-    """This process among those that use the server of ``directory``."""
+    """This process among those that use the server of ``directory``. ``beside`` is where the locks are."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._beside = directory.parent / f".{directory.name}-muniment"
+        self.beside = directory.parent / f".{directory.name}-muniment"
         self._own: FileLock | None = None
 
     def begun(self) -> bool:
         """Whether a process of Muniment has ever locked this directory."""
-        return self._beside.exists()
+        return self.beside.exists()
 
     @contextmanager
-    def exclusive(self, given_up: threading.Event | None = None) -> Generator[None]:
-        """Only one process at a time starts, joins or leaves the server. Raises StorageUnavailable, also once it was
-        ``given_up``, and ConfigurationError."""
-        directories.make(self._beside)
-        lock = self._lock("lock")
+    def exclusive(self, given_up: threading.Event | None = None, patience: float | None = None) -> Generator[None]:
+        """Only one process at a time starts, joins or leaves the server, and nothing that a killed one has begun goes
+        on meanwhile. Raises StorageUnavailable, also once it was ``given_up``, and ConfigurationError."""
+        directories.make(self.beside)
+        lock, starting = self._lock(watch.EXCLUSIVE), self._lock(watch.STARTING)
+        deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
+        self._acquire(lock, deadline, given_up or threading.Event())
         try:
-            self._acquire(lock, given_up or threading.Event())
-        except PermissionError as error:
-            raise directories.foreign(self._directory) from error
-        except OSError as error:
-            raise StorageUnavailable(
-                f"The lock {lock.lock_file} cannot be made ({error.strerror}); free space on its volume, or choose "
-                "another data directory."
-            ) from error
-        try:
+            self._acquire(starting, deadline, given_up or threading.Event())
+            starting.release()
             yield
         finally:
             lock.release()
 
     def enter(self) -> None:
-        """Be counted, until ``leave`` or the end of this process. Only under ``exclusive``."""
+        """Be counted, until ``leave`` or the end of this process, and watched. Only under ``exclusive``."""
         if self._own is None:
-            own = self._lock(f"{_USER}{os.getpid()}-{secrets.token_hex(4)}")
+            own = self._lock(f"{watch.USER}{os.getpid()}-{secrets.token_hex(4)}")
             own.acquire(timeout=0)
             self._own = own
+        if sys.platform != "win32" and not self._is_held(watch.WATCH):
+            self._begin_to_watch()
 
     def leave(self) -> None:
-        """Be counted no longer. Only under ``exclusive``."""
+        """Be counted no longer. Only under ``exclusive``, but for a process that cannot get it."""
         if self._own is not None:
             own, self._own = self._own, None
             own.release()
             with suppress(OSError):
                 Path(own.lock_file).unlink()
 
-    def others(self) -> bool:
-        """Whether another process is counted; the files of those that were killed go. Only under ``exclusive``."""
+    def others(self) -> tuple[int, ...]:
+        """The process ids of the others that are counted, as their own systems number them; the files of those that
+        were killed go. Only under ``exclusive``."""
         own = None if self._own is None else Path(self._own.lock_file)
-        held = [self._held(file) for file in self._beside.glob(f"{_USER}*") if file != own]
-        return any(held)
+        files = [file for file in self.beside.glob(f"{watch.USER}*") if file != own]
+        alive = [file.name.split("-")[1] for file in files if not self._is_dead(file)]
+        return tuple(int(pid) if pid.isdigit() else 0 for pid in alive)
 
-    def _held(self, file: Path) -> bool:
-        lock = self._lock(file.name)
+    def is_watched(self) -> bool:
+        """Whether the server would be stopped if all its users were killed."""
+        return self._is_held(watch.WATCH)
+
+    def unwatched(self) -> None:
+        """Wait until nobody watches any more, unless somebody has come to use the server. Not under ``exclusive``."""
+        deadline = time.monotonic() + _FAREWELL
+        while self._is_held(watch.WATCH) and time.monotonic() < deadline:
+            if any(self.beside.glob(f"{watch.USER}*")):
+                return
+            time.sleep(0.01)
+
+    def _begin_to_watch(self) -> None:
+        command = (sys.executable, *watch.LIGHTLY, watch.__file__, str(self._directory), str(self.beside))
+        null = subprocess.DEVNULL
+        try:
+            subprocess.run(
+                command,
+                stdin=null,
+                stdout=null,
+                stderr=null,
+                cwd=self.beside.anchor,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(one) for one in sys.path if one)},
+                start_new_session=True,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            _log.warning("the PostgreSQL in %s would go on if all its users were killed: %s", self._directory, error)
+
+    def _is_dead(self, file: Path) -> bool:
+        if self._is_held(file.name):
+            return False
+        with suppress(OSError):
+            file.unlink()
+        return True
+
+    def _is_held(self, name: str) -> bool:
+        if not (self.beside / name).exists():
+            return False
+        lock = self._lock(name)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             return True
         lock.release()
-        with suppress(OSError):
-            file.unlink()
         return False
 
-    def _acquire(self, lock: FileLock, given_up: threading.Event) -> None:
+    def _acquire(self, lock: FileLock, deadline: float, given_up: threading.Event) -> None:
         begun, told = time.monotonic(), False
-        while not _taken(lock):
-            waited = time.monotonic() - begun
+        while not self._taken(lock):
             if given_up.is_set():
                 raise StorageUnavailable("The start of the storage was given up.")
-            if waited > _PATIENCE:
+            if time.monotonic() > deadline:
                 raise StorageUnavailable(
-                    f"Another process has held the lock {lock.lock_file} for over {_PATIENCE:g} seconds, so the "
-                    f"PostgreSQL in {self._directory} cannot be used; end that process (`fuser {lock.lock_file}` names "
-                    "it) and try again, or choose another data directory."
+                    f"Another process has held the lock {lock.lock_file} for over {deadline - begun:.0f} seconds, so "
+                    f"the PostgreSQL in {self._directory} cannot be used; end that process (`fuser {lock.lock_file}` "
+                    "names it) and try again, or choose another data directory."
                 )
-            if waited > _PROMPT and not told:
+            if time.monotonic() - begun > _PROMPT and not told:
                 told = True
                 _log.warning(
-                    "waiting for another process to release %s, at most %g s: it is starting or stopping the "
+                    "waiting for another process to release %s, at most %.0f s: it is starting or stopping the "
                     "PostgreSQL in %s",
                     lock.lock_file,
-                    _PATIENCE,
+                    deadline - begun,
                     self._directory,
                 )
 
+    def _taken(self, lock: FileLock) -> bool:
+        try:
+            lock.acquire(timeout=_TURN)
+        except Timeout:
+            return False
+        except OSError as error:
+            raise directories.unusable(self.beside, error) from error
+        return True
+
     def _lock(self, name: str) -> FileLock:
-        return FileLock(self._beside / name, mode=0o600, thread_local=False)
-
-
-def _taken(lock: FileLock) -> bool:
-    try:
-        lock.acquire(timeout=_TURN)
-    except Timeout:
-        return False
-    return True
+        return FileLock(self.beside / name, mode=0o600, thread_local=False)

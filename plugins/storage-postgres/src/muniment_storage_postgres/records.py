@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pgvector import Vector as PgVector
@@ -23,6 +23,8 @@ from muniment.ports import (
     Position,
     ProjectFacts,
     ReceiptClaim,
+    RegisteredSpace,
+    Space,
 )
 
 Row = tuple[Any, ...]
@@ -77,7 +79,7 @@ def project_facts(row: Row) -> ProjectFacts:
 
 
 def audit_record(row: Row) -> AuditRecord:
-    """A row of ``history``."""
+    """A row of ``history`` and of ``scope_trail``."""
     return AuditRecord(
         id=row[0],
         at=row[1],
@@ -114,6 +116,11 @@ def of_audience(audience: Audience) -> Parameters:
 def of_position(after: Position | None) -> Parameters:
     """Where a page begins."""
     return {"after_at": after.created_at if after else None, "after_id": after.id if after else None}
+
+
+def of_numbers(numbers: Sequence[int]) -> str:
+    """A long list of numbers as text, since the driver would write it out one by one."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def of_audit(draft: AuditDraft) -> Parameters:
@@ -168,11 +175,11 @@ def of_placement(placement: Placement) -> Parameters:
     }
 
 
-def of_index(index: Index | None, space: int | None) -> Parameters:
+def of_index(index: Index | None) -> Parameters:
     """Search entries; without an index, nulls that leave the stored ones as they are."""
     return {
         **of_terms(index.analyser if index else None, index.terms if index else None),
-        **of_passages(index.passages if index else None, space),
+        **of_passages(index.passages if index else None),
     }
 
 
@@ -187,15 +194,20 @@ def of_terms(analyser: str | None, terms: Terms | None) -> Parameters:
     }
 
 
-def of_passages(passages: Passages | None, space: int | None) -> Parameters:
-    """Passages of a space by its number: all ``hashes``, of which ``fresh`` come with ``vectors``."""
+def of_passages(passages: Passages | None) -> Parameters:
+    """Passages of a space: all ``hashes``, of which ``fresh`` come with ``vectors``."""
     fresh = {one.hash: PgVector(cast(Any, one.vector)) for one in passages.vectors} if passages else {}
     hashes = sorted(passages.hashes | fresh.keys()) if passages else []
     return {
-        "space": space if passages else None,
+        "space": passages.space if passages else None,
         "hashes": hashes,
         "kept_hashes": [one for one in hashes if one not in fresh],
         "fresh": list(fresh),
         "vectors": list(fresh.values()),
-        "embedded_in": [space] if passages and passages.complete else [],
+        "complete": passages is not None and passages.complete,
     }
+
+
+def registered_space(row: Row) -> RegisteredSpace:
+    """A row of ``list_spaces``."""
+    return RegisteredSpace(Space(*row[:7]), embedder=row[7], registered_at=row[8], activated_at=row[9])

@@ -33,10 +33,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 VERSION_TABLE = "muniment_schema"
 """Where Alembic notes the revision."""
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Every revision that this distribution knows, oldest first; a test compares it with the migrations."""
 SIDE_TABLES = ("passage", "search_entry", "posting")
 """The tables that are partitioned by scope."""
+INDEX_OF_A_SPACE = r"^passage_\d+_near_\d+$"
+"""What the name of an index looks like that comes and goes with a space: by partition and number of the space."""
 
 metadata = MetaData()
 
@@ -125,7 +127,7 @@ memory = Table(
         name="memory_scope",
     ),
     Index("memory_page", "scope_key", "deleted", text("created_at DESC"), "id"),
-    Index("memory_embedded", "embedded_in", postgresql_where=text("NOT deleted")),
+    Index("memory_embedded", "embedded_in", "id", postgresql_where=text("NOT deleted")),
 )
 """``embedded_in`` holds the numbers of the spaces in which the passages are complete."""
 
@@ -180,9 +182,33 @@ space = Table(
     Column("normalised", Boolean, nullable=False),
     _integer("passage_tokens"),
     Column("probes", ARRAY(VECTOR()), nullable=False),
+    _text("embedder", nullable=True),
+    _moment("registered_at"),
+    _moment("activated_at", nullable=True),
     PrimaryKeyConstraint("number", name="space_pkey"),
     UniqueConstraint("id", name="space_id"),
 )
+
+embedding_lease = Table(
+    "embedding_lease",
+    metadata,
+    _integer("space"),
+    _number("memory"),
+    _integer("version"),
+    _moment("until"),
+    PrimaryKeyConstraint("space", "memory", name="embedding_lease_pkey"),
+)
+"""Until when somebody embeds a version of a memory in a space; there are no more rows than are being worked on."""
+
+approximate = Table(
+    "approximate",
+    metadata,
+    _integer("space"),
+    _integer("scope"),
+    _number("passages"),
+    PrimaryKeyConstraint("space", "scope", name="approximate_pkey"),
+)
+"""The scopes that have outgrown exact search in a space and have an index there; how many passages they had."""
 
 audit = Table(
     "audit",
@@ -203,6 +229,7 @@ audit = Table(
     Column("details", JSONB),
     PrimaryKeyConstraint("id", name="audit_pkey"),
     Index("audit_memory", "memory_id", text("version DESC")),
+    Index("audit_scope", "scope_key", text("at DESC"), "id", postgresql_where=text("memory_id IS NULL")),
 )
 
 receipt = Table(

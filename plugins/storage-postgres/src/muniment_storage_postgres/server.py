@@ -60,6 +60,10 @@ class Server:
         return self._conninfo
 
     async def _started(self) -> str:
+        # Imported here, as below.
+        from muniment_storage_postgres import accounts
+
+        accounts.check(self.options.as_root)
         given_up = threading.Event()
         starting = asyncio.ensure_future(asyncio.to_thread(self._embedded().start, given_up))
         try:

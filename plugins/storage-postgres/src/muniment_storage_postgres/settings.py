@@ -29,7 +29,9 @@ class Options(PluginOptions):
 
     ``pool_size`` connections per process; ``partitions`` of each side table, fixed when the schema is made;
     ``schema`` holds the tables; ``migrate`` allows bringing the schema up to date at start; ``connect_timeout`` and
-    ``busy_timeout`` in seconds: for a new connection, and for a free one.
+    ``busy_timeout`` in seconds: for a new connection, and for a free one. ``as_root`` allows root to start an embedded
+    server outside containers. ``approximate_from`` is how many passages an owner or a project must have for
+    ``optimize`` to build an approximate index.
     """
 
     pool_size: int = Field(default=8, ge=1, le=200)
@@ -38,6 +40,8 @@ class Options(PluginOptions):
     migrate: bool = True
     connect_timeout: float = Field(default=10.0, gt=0)
     busy_timeout: float = Field(default=30.0, gt=0)
+    as_root: bool = False
+    approximate_from: int = Field(default=10_000, ge=1)
 
 
 class Settings(BaseModel):

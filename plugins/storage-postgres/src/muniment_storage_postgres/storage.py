@@ -1,15 +1,13 @@
-"""``muniment.ports.Storage`` on PostgreSQL: each method is one statement of ``sql``, and search two in one snapshot.
+"""``muniment.ports.Storage`` on PostgreSQL: each method is one statement of ``sql``, and search a few in one snapshot.
 
-Owns the life of the storage (server, schema, pool) and what an answer without rows means. It holds no rule of core's.
+Owns the life of the storage (server, schema, pool) and what an answer without rows means; spaces, agents and tokens are
+their own modules'. It holds no rule of core's.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from pgvector import Vector as PgVector
 
 from muniment import access, limits
 from muniment.errors import ConfigurationError, VersionConflict
@@ -26,25 +24,20 @@ from muniment.ports import (
     Mutation,
     NewProject,
     Outdated,
-    Passages,
     PluginContext,
     Position,
     ProjectFacts,
-    Restore,
-    Revise,
     SearchQuery,
     Selector,
     ShareChange,
-    Space,
     StoredReceipt,
-    Unembedded,
-    Vectors,
 )
 from muniment.ports.refusals import no_project, not_open, project_not_stored
-from muniment_storage_postgres import migrate, mutations, records, search, settings
+from muniment_storage_postgres import migrate, mutations, records, search, settings, upkeep
 from muniment_storage_postgres.agents import PostgresAgents
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.server import Server
+from muniment_storage_postgres.spaces import PostgresSpaces
 from muniment_storage_postgres.tokens import PostgresTokens
 
 _KNOWN_SCOPES = 10_000
@@ -56,7 +49,7 @@ def create(context: PluginContext) -> PostgresStorage:
     return PostgresStorage(Server(settings.parse(context)))
 
 
-class PostgresStorage(PostgresAgents, PostgresTokens):
+class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
     """Keeps everything in one PostgreSQL database."""
 
     def __init__(self, server: Server) -> None:
@@ -64,7 +57,6 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
         self._opened: Database | None = None
         self._life = asyncio.Lock()
         self._revision: str | None = None
-        self._spaces: dict[str, int] = {}
         self._scopes: dict[str, int] = {}
         self._names = search.Names()
 
@@ -191,9 +183,8 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
 
     async def load(self, audience: Audience, memory_id: str, *, space: str | None = None) -> MemoryFacts | None:
         """The memory, live or deleted, if the audience reads its scope."""
-        number = await self._number(space)
-        parameters = {**records.of_audience(audience), "id": memory_id, "space": number}
-        row = await self._database.row("load" if number else "load_without_passages", parameters)
+        parameters = {**records.of_audience(audience), "id": memory_id, "space": space}
+        row = await self._database.row("load" if space is not None else "load_without_passages", parameters)
         return records.memory_facts(row) if row else None
 
     async def list_memories(
@@ -213,9 +204,8 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
 
     async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
         """The fused order over the readable live memories."""
-        space = await self._number(query.space)
         return await self._database.read(
-            lambda connection: search.search(connection, self._names, audience, selector, query, space)
+            lambda connection: search.search(connection, self._names, audience, selector, query)
         )
 
     async def history(
@@ -225,57 +215,23 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
         parameters = {**records.of_audience(audience), "id": memory_id, "before": before, "limit": limit}
         return [records.audit_record(row) for row in await self._database.rows("history", parameters)]
 
+    async def trail(self, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+        """A scope's audit entries that belong to no memory, newest first."""
+        parameters = {**records.of_position(after), "scope_key": scope_key, "limit": limit}
+        return [records.audit_record(row) for row in await self._database.rows("scope_trail", parameters)]
+
     # ------------------------------------------------------------ mutations
 
     async def apply(self, mutation: Mutation) -> Applied:
         """Apply one mutation in one statement."""
-        space = None
-        if isinstance(mutation, (Create, Revise, Restore)) and mutation.index and mutation.index.passages:
-            space = await self._registered(mutation.index.passages.space)
         scope = None if isinstance(mutation, Create) else await self._scope(mutation.audit.scope_key)
-        return await mutations.apply(self._database, mutation, space=space, scope=scope)
+        return await mutations.apply(self._database, mutation, scope=scope)
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
         """The receipt kept for this key."""
         parameters = {"principal": principal, "key": key, "kept": limits.IDEMPOTENCY_KEPT}
         row = await self._database.row("find_receipt", parameters)
         return StoredReceipt(*row) if row else None
-
-    # ------------------------------------------------------------ vectors in the background
-
-    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
-        """Insert the space unless it is there; the stored vectors of its probe sentences."""
-        await self._database.change(
-            "register_space",
-            {
-                "space_id": space.id,
-                "provider": space.provider,
-                "model": space.model,
-                "dimensions": space.dimensions,
-                "pooling": space.pooling,
-                "normalised": space.normalised,
-                "passage_tokens": space.passage_tokens,
-                "probes": [PgVector(probe) for probe in probes],
-            },
-        )
-        row = await self._database.row("probes", {"space_id": space.id})
-        stored: list[PgVector] = row[0] if row else []
-        if not stored:
-            return np.zeros((0, space.dimensions), dtype=np.float32)
-        return np.stack([vector.to_numpy() for vector in stored]).astype(np.float32)
-
-    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
-        """Live memories whose passages in the space are not complete."""
-        number = await self._number(space)
-        statement = "unembedded_anywhere" if number is None else "unembedded"
-        found = await self._database.rows(statement, {"space": number, "limit": limit})
-        return [Unembedded(row[0], row[1], row[2], frozenset(row[3])) for row in found]
-
-    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
-        """Store background vectors if the memory is still at this version."""
-        parameters = records.of_passages(passages, await self._registered(passages.space))
-        row = await self._database.change("store_passages", {**parameters, "id": memory_id, "expected": version})
-        return bool(row and row[0])
 
     # ------------------------------------------------------------ terms of another analyser
 
@@ -290,6 +246,12 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
         row = await self._database.change("store_terms", parameters)
         return bool(row and row[0])
 
+    # ------------------------------------------------------------ upkeep
+
+    async def optimize(self) -> Sequence[str]:
+        """Build approximate indexes where they pay, and drop the others."""
+        return await upkeep.optimize(self._database, self._server.options.approximate_from)
+
     # ------------------------------------------------------------ what waits
 
     async def backlog(self, space: str | None, *, attempts_max: int) -> Backlog:
@@ -297,21 +259,8 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
         events = await self._database.row("events_waiting", {"attempts_max": attempts_max})
         pending = None
         if space is not None:
-            number = await self._number(space)
-            statement = "embeddings_pending_anywhere" if number is None else "embeddings_pending"
-            pending = await self._database.row(statement, {"space": number})
+            pending = await self._database.row("embeddings_pending", {"space": space})
         return Backlog(events_waiting=events[0] if events else 0, embeddings_pending=pending[0] if pending else 0)
-
-    async def _number(self, space: str | None) -> int | None:
-        """A space's number, which never changes; None for no space and for one that is not registered."""
-        if space is None:
-            return None
-        if space not in self._spaces:
-            row = await self._database.row("space_number", {"space_id": space})
-            if row is None:
-                return None
-            self._spaces[space] = row[0]
-        return self._spaces[space]
 
     async def _scope(self, key: str) -> int | None:
         """A scope's number, which never changes; None for one that has had no memory."""
@@ -323,9 +272,3 @@ class PostgresStorage(PostgresAgents, PostgresTokens):
                 self._scopes.clear()
             self._scopes[key] = row[0]
         return self._scopes[key]
-
-    async def _registered(self, space: str) -> int:
-        number = await self._number(space)
-        if number is None:
-            raise ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
-        return number

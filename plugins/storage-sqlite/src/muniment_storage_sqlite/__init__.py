@@ -15,7 +15,7 @@ DESCRIPTOR = Descriptor(
     schemes=("sqlite",),
     factory="muniment_storage_sqlite.storage:create",
     conformance="muniment_storage_sqlite.conformance:target",
-    contract="1.1",
+    contract="1.2",
     summary="Memories in one SQLite file, for one machine; starts at once and needs no server.",
 )
 

@@ -21,7 +21,7 @@ from muniment.ports import PluginContext, Storage
 from muniment_storage_sqlite import DESCRIPTOR
 from muniment_storage_sqlite.apart import Apart
 from muniment_storage_sqlite.place import FILE, SCHEME
-from muniment_storage_sqlite.probe import stored
+from muniment_storage_sqlite.probe import layout, stored
 from muniment_storage_sqlite.storage import create
 from muniment_storage_sqlite.times import now
 
@@ -99,14 +99,19 @@ class SqliteTarget(StorageTarget[FileSubject]):
         async with _triggers(subject, _TABLES[point], condition):
             yield
 
+    async def layout(self, subject: FileSubject) -> frozenset[str]:
+        """Tables and indexes as their statements; no index belongs to one space."""
+        return await _on(subject, layout)
+
     async def age(self, subject: FileSubject, seconds: float) -> None:
         """Move the leases in the file."""
 
         def move(connection: sqlite3.Connection) -> None:
+            by = (round(seconds * 1_000_000), now())
             connection.execute(
-                "UPDATE events SET lease_until = lease_until - ? WHERE NOT acked AND lease_until > ?",
-                (round(seconds * 1_000_000), now()),
+                "UPDATE events SET lease_until = lease_until - ? WHERE NOT acked AND lease_until > ?", by
             )
+            connection.execute("UPDATE leases SET until = until - ? WHERE until > ?", by)
 
         await _on(subject, move)
 

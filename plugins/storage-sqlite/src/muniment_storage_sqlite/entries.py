@@ -1,30 +1,21 @@
-"""A memory's search entries as they are written: terms, tags, passages and their vectors, spaces."""
+"""A memory's search entries as they are written: terms, tags, passages and their vectors."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from sqlite3 import Connection
-from typing import Final
 
 import numpy as np
 
-from muniment.errors import ConfigurationError
 from muniment.lexical import Terms
-from muniment.ports import Passages, Placement, Space, Unembedded, Vectors
-from muniment.ports.refusals import no_project
+from muniment.ports import Passages, Placement
+from muniment.ports.refusals import no_project, no_space
 from muniment_storage_sqlite.audiences import listed
-from muniment_storage_sqlite.memories import passages_of
 from muniment_storage_sqlite.trail import as_json
 
 STORED = np.dtype("<f4")
 """How the numbers of a vector are stored."""
-
-_UNEMBEDDED: Final = """
-    deleted = 0 AND NOT EXISTS (
-        SELECT 1 FROM embedded WHERE memory = live.number AND space = (SELECT number FROM spaces WHERE id = ?)
-    )
-"""
 
 
 def scope_number(connection: Connection, placement: Placement) -> int:
@@ -76,16 +67,20 @@ def move(connection: Connection, number: int, before: int, scope: int) -> None:
 
 
 def replace_passages(connection: Connection, scope: int, number: int, passages: Passages | None) -> None:
-    """Let a memory have exactly these passages, in their space alone."""
+    """Let a memory have exactly these passages, in their space alone. Raises as ``add_passages``."""
     space = None if passages is None else space_number(connection, passages.space)
     connection.execute("DELETE FROM passages WHERE memory = ? AND space IS NOT ?", (number, space))
-    connection.execute("DELETE FROM embedded WHERE memory = ?", (number,))
+    connection.execute("UPDATE memories SET embedded_in = ',' WHERE number = ?", (number,))
     if passages is not None:
         add_passages(connection, scope, number, passages)
 
 
 def add_passages(connection: Connection, scope: int, number: int, passages: Passages) -> None:
-    """Let a memory have exactly these passages in their space; other spaces' stay."""
+    """Let a memory have exactly these passages in their space; other spaces' stay.
+
+    It is complete there only if all of them are stored: a space that is being dropped may have lost what was to be
+    kept. Raises ConfigurationError for a space that is not registered.
+    """
     space = space_number(connection, passages.space)
     connection.execute(
         "DELETE FROM passages WHERE memory = ? AND space = ? AND hash NOT IN (SELECT value FROM json_each(?))",
@@ -99,63 +94,28 @@ def add_passages(connection: Connection, scope: int, number: int, passages: Pass
             if one.hash in passages.hashes
         ),
     )
-    connection.execute("DELETE FROM embedded WHERE memory = ? AND space = ?", (number, space))
-    if passages.complete:
-        connection.execute("INSERT INTO embedded (memory, space) VALUES (?, ?)", (number, space))
+    (stored,) = connection.execute(
+        "SELECT count(*) FROM passages WHERE memory = ? AND space = ?", (number, space)
+    ).fetchone()
+    _note(connection, number, space, complete=passages.complete and stored == len(passages.hashes))
 
 
 def space_number(connection: Connection, space: str) -> int:
-    """The number of a space. Raises ConfigurationError where it was not registered."""
+    """The number of a space. Raises ConfigurationError where it is not registered."""
     row = connection.execute("SELECT number FROM spaces WHERE id = ?", (space,)).fetchone()
     if row is None:
-        raise ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
+        raise no_space(space)
     return row["number"]
 
 
-def register_space(connection: Connection, space: Space, probes: Vectors) -> Vectors:
-    """Insert the space with its probes unless it is there; the stored ones."""
-    connection.execute(
-        """
-        INSERT INTO spaces (id, provider, model, dimensions, pooling, normalised, passage_tokens, probes)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
-        """,
-        (
-            space.id,
-            space.provider,
-            space.model,
-            space.dimensions,
-            space.pooling,
-            space.normalised,
-            space.passage_tokens,
-            np.asarray(probes, dtype=STORED).tobytes(),
-        ),
-    )
-    dimensions, stored = connection.execute(
-        "SELECT dimensions, probes FROM spaces WHERE id = ?", (space.id,)
-    ).fetchone()
-    return np.frombuffer(stored, dtype=STORED).reshape(-1, dimensions).astype(np.float32)
-
-
-def unembedded(connection: Connection, space: str, *, limit: int) -> Sequence[Unembedded]:
-    """Live memories whose passages in ``space`` are not complete."""
-    rows = connection.execute(
-        f"""
-        SELECT number, id, version, content FROM memories WHERE number IN (
-            SELECT number FROM memories AS live WHERE {_UNEMBEDDED} LIMIT ?
-        )
-        """,
-        (space, limit),
-    ).fetchall()
-    return [
-        Unembedded(row["id"], row["version"], row["content"], passages_of(connection, row["number"], space)[0])
-        for row in rows
-    ]
-
-
-def pending(connection: Connection, space: str) -> int:
-    """How many ``unembedded`` would find."""
-    counted = connection.execute(f"SELECT count(*) FROM memories AS live WHERE {_UNEMBEDDED}", (space,))
-    return counted.fetchone()[0]
+def _note(connection: Connection, number: int, space: int, *, complete: bool) -> None:
+    """Note whether a memory's passages in a space are complete."""
+    (text,) = connection.execute("SELECT embedded_in FROM memories WHERE number = ?", (number,)).fetchone()
+    spaces = {int(one) for one in text.split(",") if one} - {space}
+    if complete:
+        spaces.add(space)
+    noted = "".join(f",{one}" for one in sorted(spaces)) + ","
+    connection.execute("UPDATE memories SET embedded_in = ? WHERE number = ?", (noted, number))
 
 
 def _terms(connection: Connection, number: int) -> dict[str, int]:

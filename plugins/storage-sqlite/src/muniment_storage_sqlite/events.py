@@ -141,6 +141,26 @@ def waiting(connection: Connection, *, attempts_max: int) -> int:
     return counted.fetchone()[0]
 
 
+def agents_waiting(connection: Connection, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+    """Those of the agents with an event that a claim would get."""
+    rows = connection.execute(
+        f"""
+        SELECT asked.key FROM json_each(:agents) AS asked WHERE EXISTS (
+            SELECT 1 FROM events
+            WHERE agent = json_extract(asked.value, '$[0]') AND instance = json_extract(asked.value, '$[1]')
+                AND NOT acked AND {_WAITS}
+        )
+        """,
+        {
+            "agents": as_json([(agent.name, agent.instance) for agent in agents]),
+            "now": now(),
+            "attempts_max": attempts_max,
+        },
+    )
+    places: list[int] = [place for (place,) in rows]
+    return frozenset(agents[place] for place in places)
+
+
 def _claimable(connection: Connection, claim: Claim, at: int) -> list[Row]:
     asked = {**key(claim.agent), "now": at, "attempts_max": claim.attempts_max, "limit": len(claim.tokens)}
     return connection.execute(_CLAIMABLE, asked).fetchall()

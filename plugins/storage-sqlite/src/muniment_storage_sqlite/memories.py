@@ -60,10 +60,20 @@ def passages_of(connection: Connection, number: int, space: str | None) -> tuple
         """,
         (number, space),
     )
-    complete = connection.execute(
-        "SELECT 1 FROM embedded WHERE memory = ? AND space = (SELECT number FROM spaces WHERE id = ?)", (number, space)
-    )
-    return frozenset(one for (one,) in hashes), complete.fetchone() is not None
+    (complete,) = connection.execute(
+        """
+        SELECT instr(embedded_in, ',' || (SELECT number FROM spaces WHERE id = ?) || ',') FROM memories WHERE number = ?
+        """,
+        (space, number),
+    ).fetchone()
+    return frozenset(one for (one,) in hashes), bool(complete)
+
+
+def live(connection: Connection, memory_id: str, version: int) -> Row | None:
+    """The number and the scope of a live memory that is at ``version``."""
+    return connection.execute(
+        "SELECT number, scope FROM memories WHERE id = ? AND version = ? AND NOT deleted", (memory_id, version)
+    ).fetchone()
 
 
 def list_them(

@@ -42,6 +42,11 @@ def stored(connection: Connection) -> Stored:
     )
 
 
+def layout(connection: Connection) -> frozenset[str]:
+    """Every table and index, each as the statement that made it."""
+    return frozenset(f"{name}: {sql}" for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema"))
+
+
 def _rows(connection: Connection) -> dict[str, tuple[str, ...]]:
     names = connection.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"

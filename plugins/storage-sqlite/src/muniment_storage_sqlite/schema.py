@@ -6,6 +6,9 @@ Times are microseconds, vectors little-endian float32, what has a structure of i
 Each memory belongs to a scope. The rows that a search reads lead with it, so that a search costs what its caller can
 read. A scope's ``generation`` is raised by each commit that changes anything in it: what was read of a scope at one
 generation is what there is at that generation, in every process.
+
+``embedded_in`` lists the numbers of the spaces that a memory's passages are complete in, such as ``,1,3,``. It has few
+different values, so those without a space are found by a look at each. A space's number is never used again.
 """
 
 from __future__ import annotations
@@ -134,6 +137,35 @@ STEPS: Final[tuple[Step, ...]] = (
             revoked_at INTEGER
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX api_tokens_in_order ON api_tokens (created_at DESC, id);
+        """,
+    ),
+    Step(
+        "3: spaces that are filled, activated and dropped",
+        """
+        ALTER TABLE spaces ADD COLUMN embedder TEXT;
+        ALTER TABLE spaces ADD COLUMN registered_at INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE spaces ADD COLUMN activated_at INTEGER;
+        UPDATE spaces SET registered_at = CAST(strftime('%s', 'now') AS INTEGER) * 1000000;
+        CREATE TABLE space_numbers (number INTEGER PRIMARY KEY AUTOINCREMENT) STRICT;
+        INSERT INTO space_numbers SELECT number FROM spaces;
+        DELETE FROM space_numbers;
+
+        ALTER TABLE memories ADD COLUMN embedded_in TEXT NOT NULL DEFAULT ',';
+        UPDATE memories SET embedded_in = (
+            SELECT ',' || group_concat(space, ',') || ','
+            FROM (SELECT space FROM embedded WHERE memory = memories.number ORDER BY space)
+        ) WHERE number IN (SELECT memory FROM embedded);
+        DROP TABLE embedded;
+        CREATE INDEX memories_by_embedding ON memories (embedded_in, id) WHERE NOT deleted;
+        CREATE TABLE leases (
+            memory INTEGER NOT NULL REFERENCES memories (number), space INTEGER NOT NULL, version INTEGER NOT NULL,
+            until INTEGER NOT NULL, PRIMARY KEY (memory, space)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX leases_by_end ON leases (until);
+        DROP INDEX passages_in_scope;
+        CREATE INDEX passages_in_space ON passages (space, scope, memory);
+
+        CREATE INDEX audit_of_scope ON audit (scope_key, at DESC, id) WHERE memory_id IS NULL;
         """,
     ),
 )

@@ -35,7 +35,9 @@ from muniment.ports import (
     Passages,
     PluginContext,
     Position,
+    Progress,
     ProjectFacts,
+    RegisteredSpace,
     SearchQuery,
     SectionsWrite,
     Selector,
@@ -46,7 +48,18 @@ from muniment.ports import (
     Unembedded,
     Vectors,
 )
-from muniment_storage_sqlite import DESCRIPTOR, entries, envelopes, events, memories, projects, tokens, trail, writing
+from muniment_storage_sqlite import (
+    DESCRIPTOR,
+    envelopes,
+    events,
+    filling,
+    memories,
+    projects,
+    spaces,
+    tokens,
+    trail,
+    writing,
+)
 from muniment_storage_sqlite.blocks import Blocks
 from muniment_storage_sqlite.database import Database
 from muniment_storage_sqlite.place import locate
@@ -116,26 +129,56 @@ class SqliteStorage:
     ) -> Sequence[AuditRecord]:
         return await self._database.read(lambda on: trail.history(on, audience, memory_id, before=before, limit=limit))
 
+    async def trail(self, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+        return await self._database.read(lambda on: trail.of_scope(on, scope_key, after=after, limit=limit))
+
     async def apply(self, mutation: Mutation) -> Applied:
         return await self._database.write(lambda on: writing.apply(on, mutation))
 
     async def find_receipt(self, principal: str, key: str) -> StoredReceipt | None:
         return await self._database.read(lambda on: trail.find_receipt(on, principal, key))
 
-    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
-        return await self._database.write(lambda on: entries.register_space(on, space, probes))
-
-    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
-        return await self._database.read(lambda on: entries.unembedded(on, space, limit=limit))
-
-    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
-        return await self._database.write(lambda on: writing.store_passages(on, memory_id, version, passages))
-
     async def outdated_terms(self, analyser: str, *, limit: int) -> Sequence[Outdated]:
         return await self._database.read(lambda on: memories.outdated(on, analyser, limit=limit))
 
     async def store_terms(self, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
         return await self._database.write(lambda on: writing.store_terms(on, memory_id, version, analyser, terms))
+
+    # ------------------------------------------------------------ spaces
+
+    async def register_space(self, space: Space, probes: Vectors) -> Vectors:
+        return await self._database.write(lambda on: spaces.register(on, space, probes))
+
+    async def list_spaces(self) -> Sequence[RegisteredSpace]:
+        return await self._database.read(spaces.list_them)
+
+    async def activate_space(self, space: str, embedder: str) -> bool:
+        return await self._database.write(lambda on: spaces.activate(on, space, embedder))
+
+    async def drop_space(self, space: str) -> bool:
+        while (dropped := await self._database.write(lambda on: spaces.drop_some(on, space))) is None:
+            pass
+        return dropped
+
+    async def optimize(self) -> Sequence[str]:
+        """Nothing: search is exact, its indexes stay in order by themselves, and ``ANALYZE`` makes no plan better."""
+        return ()
+
+    async def space_progress(self, space: str) -> Progress:
+        return await self._database.read(lambda on: filling.progress(on, space))
+
+    async def unembedded(self, space: str, *, limit: int) -> Sequence[Unembedded]:
+        return await self._database.read(lambda on: filling.unembedded(on, space, limit=limit))
+
+    async def lease_unembedded(
+        self, space: str, *, after: str | None, limit: int, lease: timedelta
+    ) -> Sequence[Unembedded]:
+        if not await self._database.read(lambda on: filling.is_any_free(on, space, after=after)):
+            return ()
+        return await self._database.write(lambda on: filling.lease(on, space, after=after, limit=limit, lease=lease))
+
+    async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
+        return await self._database.write(lambda on: filling.store_passages(on, memory_id, version, passages))
 
     # ------------------------------------------------------------ agent memory
 
@@ -202,9 +245,12 @@ class SqliteStorage:
         return await self._database.read(
             lambda on: Backlog(
                 events_waiting=events.waiting(on, attempts_max=attempts_max),
-                embeddings_pending=0 if space is None else entries.pending(on, space),
+                embeddings_pending=0 if space is None else filling.pending(on, space),
             )
         )
+
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        return await self._database.read(lambda on: events.agents_waiting(on, agents, attempts_max=attempts_max))
 
 
 class Options(PluginOptions):

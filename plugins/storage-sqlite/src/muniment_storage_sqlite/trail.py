@@ -9,9 +9,9 @@ from typing import Any
 
 from muniment import limits
 from muniment.models import AuditRecord, PatchEffect
-from muniment.ports import Audience, AuditDraft, ReceiptClaim, ReceiptTaken, StoredReceipt
+from muniment.ports import Audience, AuditDraft, Position, ReceiptClaim, ReceiptTaken, StoredReceipt
 from muniment_storage_sqlite.audiences import READABLE, parameters
-from muniment_storage_sqlite.times import length, moment, now
+from muniment_storage_sqlite.times import length, moment, now, stored
 
 _INSERT = """
     INSERT INTO audit (
@@ -58,6 +58,25 @@ def history(
         ORDER BY audit.version DESC, audit.number DESC LIMIT :limit
         """,
         {**parameters(audience), "id": memory_id, "before": before, "limit": limit},
+    )
+    return [_entry(row) for row in rows]
+
+
+def of_scope(connection: Connection, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+    """The audit entries of a scope that belong to no memory, newest first."""
+    rows = connection.execute(
+        """
+        SELECT * FROM audit
+        WHERE scope_key = :scope AND memory_id IS NULL AND (:at IS NULL OR at <= :at)
+            AND (:at IS NULL OR at < :at OR id > :after)
+        ORDER BY at DESC, id LIMIT :limit
+        """,
+        {
+            "scope": scope_key,
+            "at": stored(after.created_at) if after else None,
+            "after": after.id if after else None,
+            "limit": limit,
+        },
     )
     return [_entry(row) for row in rows]
 

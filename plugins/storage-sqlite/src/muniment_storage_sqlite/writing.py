@@ -6,9 +6,10 @@ from sqlite3 import Connection, Row
 
 from muniment.errors import VersionConflict
 from muniment.lexical import Terms
-from muniment.ports import Applied, Create, Mutation, Passages, Remove, Restore, Revise
+from muniment.ports import Applied, Create, Mutation, Remove, Restore, Revise
 from muniment.ports.refusals import no_memory
 from muniment_storage_sqlite import entries
+from muniment_storage_sqlite.memories import live
 from muniment_storage_sqlite.times import moment, now
 from muniment_storage_sqlite.trail import as_json, claim_key, store_entry
 
@@ -33,18 +34,9 @@ def apply(connection: Connection, mutation: Mutation) -> Applied:
     return applied
 
 
-def store_passages(connection: Connection, memory_id: str, version: int, passages: Passages) -> bool:
-    """Store background vectors if the live memory is still at ``version``; whether it was."""
-    row = _live(connection, memory_id, version)
-    if row is not None:
-        entries.add_passages(connection, row["scope"], row["number"], passages)
-        entries.touch(connection, row["scope"])
-    return row is not None
-
-
 def store_terms(connection: Connection, memory_id: str, version: int, analyser: str, terms: Terms) -> bool:
     """Replace the terms of the live memory if it is still at ``version``; whether it was."""
-    row = _live(connection, memory_id, version)
+    row = live(connection, memory_id, version)
     if row is not None:
         connection.execute(
             "UPDATE memories SET analyser = ?, words = ? WHERE number = ?", (analyser, terms.length, row["number"])
@@ -125,9 +117,3 @@ def _expected(row: Row | None, mutation: Revise | Remove | Restore) -> Row:
     if row["version"] != mutation.expected_version:
         raise VersionConflict(row["version"])
     return row
-
-
-def _live(connection: Connection, memory_id: str, version: int) -> Row | None:
-    return connection.execute(
-        "SELECT number, scope FROM memories WHERE id = ? AND version = ? AND NOT deleted", (memory_id, version)
-    ).fetchone()

@@ -17,7 +17,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             schemes=("http",),
             factory="muniment_transport_http.transport:create",
             conformance="muniment_transport_http.conformance:target",
-            contract="1.1",
+            contract="1.2",
             summary="Every operation as an HTTP request, described by an OpenAPI document.",
         ),
     )

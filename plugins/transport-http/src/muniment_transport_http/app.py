@@ -19,8 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from muniment.errors import AccessDenied, InvalidInput, MunimentError, NotFound, VersionConflict
+from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.operations import OPERATIONS
+from muniment.serving import incidents
 from muniment.serving.requests import noted
 from muniment_transport_http import openapi, problems, stream
 from muniment_transport_http.entrance import metadata_path
@@ -91,7 +92,7 @@ class _Resource:
             raise _unmet(conflict, sent) from None
         except InvalidInput as refusal:
             raise named(route, refusal) from None
-        return reply(route, record, scope)
+        return reply(route, incidents.disclosed(record), scope)
 
 
 def _unmet(conflict: VersionConflict, sent: Sent) -> RefusedByStatus:
@@ -108,7 +109,7 @@ class _Stream:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._places = stream.Places(served.engine.arrivals)
+        self._places = stream.Places(served.engine.arrivals, served.engine.lookout)
         self._open = OpenStreams()
 
     async def answer(self, request: Request) -> Response:
@@ -121,8 +122,9 @@ class _Stream:
     def _opened(self, request: Request) -> Response:
         scope = request.scope
         principal = scope[CALLER].principal
-        if principal.agent is None or not OPERATIONS["event.claim"].serves(principal):
-            raise AccessDenied("The stream is for an agent's own principal, which may claim; this caller is not one.")
+        claiming = OPERATIONS["event.claim"]
+        if principal.agent is None or not claiming.serves(principal):
+            raise claiming.not_served(principal)
         last_id = last_event(scope["query_string"], scope["headers"])
         if request.method == "HEAD":
             return Response(media_type=stream.MEDIA_TYPE)

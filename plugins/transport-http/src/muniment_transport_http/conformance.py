@@ -31,7 +31,7 @@ class HttpTarget(TransportTarget):
     """The application as it is served; what becomes of unknown projects is a setting, and the suite's to choose."""
 
     name = "transport-http"
-    contract = "1.1"
+    contract = "1.2"
     surface = SURFACE
     body_limit = BODY_MAX
 

@@ -72,6 +72,11 @@ def _exchange(kind: str, takeaway: str, *agents: Data) -> Data:
     return {"kind": kind, "deduped": False, "recipients": recipients, "takeaway": takeaway}
 
 
+def _entry(entry: str, action: str, version: int, **more: Any) -> Data:
+    done = {"id": entry, "at": _AT, "actor": "alice", "agent": None, "action": action, "version": version}
+    return {**done, "surface": "http", "memory_id": None, "project_id": _PROJECT_ID, **more}
+
+
 _ABOUT = {"surface_pod_id": "pod-7", "surface_label": "Billing", "dedupe_key": "task-481-done"}
 
 EXAMPLES: Mapping[str, Example] = {
@@ -81,6 +86,22 @@ EXAMPLES: Mapping[str, Example] = {
         {"project": _KEY, "group": "billing-team", "access": "rw", "version": 1}, _shared("project.share", 2)
     ),
     "project.unshare": Example({"project": _KEY, "group": "billing-team", "version": 2}, _shared("project.unshare", 3)),
+    "project.history": Example(
+        {"project": _KEY, "limit": 20},
+        {
+            "items": [
+                _entry(
+                    "9c7f5d7e-2f0b-4a43-8a0c-0f2c9b6d1e21",
+                    "project.share",
+                    2,
+                    changed=["shares"],
+                    scope_key=f"p:{_PROJECT_ID}",
+                    details={"group": "billing-team", "access": "rw"},
+                )
+            ],
+            **_PAGE,
+        },
+    ),
     "memory.write": Example(
         {"content": _TEXT, "tags": ["billing"], "project": _KEY, "idempotency_key": "write-481"},
         _receipt("memory.write", 1, content_length=45, project_id=_PROJECT_ID),
@@ -114,19 +135,14 @@ EXAMPLES: Mapping[str, Example] = {
         {"id": _MEMORY, "limit": 20},
         {
             "items": [
-                {
-                    "id": "0d0e6f3c-6c0b-4d19-9f0c-8f6f0a8d3c55",
-                    "at": _AT,
-                    "actor": "alice",
-                    "agent": None,
-                    "surface": "http",
-                    "action": "memory.write",
-                    "memory_id": _MEMORY,
-                    "project_id": _PROJECT_ID,
-                    "version": 1,
-                    "changed": ["content", "tags"],
-                    "scope_key": f"p:{_PROJECT_ID}",
-                }
+                _entry(
+                    "0d0e6f3c-6c0b-4d19-9f0c-8f6f0a8d3c55",
+                    "memory.write",
+                    1,
+                    memory_id=_MEMORY,
+                    changed=["content", "tags"],
+                    scope_key=f"p:{_PROJECT_ID}",
+                )
             ],
             **_PAGE,
         },
@@ -205,6 +221,24 @@ EXAMPLES: Mapping[str, Example] = {
     "exchange.task_completed": Example(
         {**_ABOUT, "assignee": _ADA, "title": "Number the invoices", "result": "done"},
         _exchange("task-completed", "Number the invoices → done", _ADA),
+    ),
+    "token.history": Example(
+        {"limit": 20},
+        {
+            "items": [
+                _entry(
+                    "1b5d4c6e-7d0a-4f5b-9a3c-2e8f7c1d0b44",
+                    "token.create",
+                    1,
+                    surface="cli",
+                    project_id=None,
+                    changed=["user", "scopes", "expires_at"],
+                    scope_key="t:",
+                    details={"token": "3f9c2a51d0be", "user": "ci", "groups": [], "scopes": ["write"]},
+                )
+            ],
+            **_PAGE,
+        },
     ),
 }
 """One call of each operation."""

@@ -27,13 +27,13 @@ _TAGS: Mapping[str, str] = {
     "projects": "Projects, and the groups that they are shared with.",
     "memories": "Documents with tags, owned by a user or filed in a project.",
     "agent": "An agent's own sections and events.",
-    "platform": "What the platform tells, records and enqueues for agents.",
+    "platform": "What the platform tells, records and enqueues for agents, and what was done with API tokens.",
 }
 _LINKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "memory.write": {"id": ("memory.get", "memory.update", "memory.patch", "memory.delete", "memory.history")},
     "memory.delete": {"id": ("memory.restore", "memory.history")},
     "memory.restore": {"id": ("memory.get",)},
-    "project.identify": {"project/key": ("project.share", "project.unshare")},
+    "project.identify": {"project/key": ("project.share", "project.unshare", "project.history")},
 }
 """What a reply's member can be sent on to, as the first segment of the path."""
 
@@ -183,9 +183,10 @@ def _stream(authenticated: bool) -> Document:
     return {
         "operationId": "event.stream",
         "summary": "Wait for events",
-        "description": "Server-sent events that say when to claim: `claimable` after something arrived, and `check` at "
-        "the beginning and now and then. It ends after some minutes, and at a `check` where the credentials no longer "
-        "prove the same caller; come back with `Last-Event-ID`.",
+        "description": "Server-sent events that say when to claim: `claimable` where there is something, and again "
+        "while there still is. With a storage that cannot tell, `check` at the beginning and now and then: look by a "
+        "claim. It ends after some minutes, and soon after the credentials no longer prove the same caller; come back "
+        "with `Last-Event-ID`.",
         "tags": ["agent"],
         "parameters": [*openapi_headers.parameters("X-Request-ID", "Last-Event-ID")],
         "responses": {

@@ -17,8 +17,13 @@ def parameters(*names: str) -> Iterator[Document]:
 
 
 def of(*names: str) -> Document:
-    """The headers that a reply carries, as references."""
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    """The headers that a reply carries, as references; ``NAME?`` is one that it may carry."""
+    return {name.rstrip("?"): {"$ref": f"#/components/headers/{_COMPONENTS.get(name, name)}"} for name in names}
+
+
+MAY_CHALLENGE = "WWW-Authenticate?"
+_COMPONENTS = {MAY_CHALLENGE: "Challenge"}
+"""What a header is called among the components where that is not its name."""
 
 
 def _sent(name: str, description: str, schema: Schema, example: str) -> Document:
@@ -78,4 +83,8 @@ HEADERS: Document = {
     },
     "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "string"}},
     "WWW-Authenticate": {"description": "How to sign in.", "required": True, "schema": {"type": "string"}},
+    "Challenge": {
+        "description": "Which scope to ask for (RFC 6750), where a larger one would do.",
+        "schema": {"type": "string"},
+    },
 }

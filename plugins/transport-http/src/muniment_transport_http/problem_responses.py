@@ -49,7 +49,11 @@ _DESCRIPTIONS: Mapping[int, str] = {
     501: "This backend does not have the capability.",
     503: "A part of the server cannot be reached now.",
 }
-_HEADERS: Mapping[int, str] = {401: "WWW-Authenticate", 429: "Retry-After"}
+_HEADERS: Mapping[int, str] = {
+    401: "WWW-Authenticate",
+    403: openapi_headers.MAY_CHALLENGE,
+    429: "Retry-After",
+}
 
 
 def _codes() -> list[str]:
@@ -93,7 +97,7 @@ def of_stream(authenticated: bool) -> Document:
 
 def components(authenticated: bool) -> Document:
     """Every problem response, by its name."""
-    return {name: _response(status) for status, name in _NAMES.items() if authenticated or status != 401}
+    return {name: _response(status, authenticated) for status, name in _NAMES.items() if authenticated or status != 401}
 
 
 def _statuses(route: Route) -> set[int]:
@@ -113,8 +117,9 @@ def _references(statuses: set[int], authenticated: bool) -> Document:
     return {str(status): {"$ref": f"#/components/responses/{_NAMES[status]}"} for status in wanted}
 
 
-def _response(status: int) -> Document:
-    headers = ["X-Request-ID", *([_HEADERS[status]] if status in _HEADERS else [])]
+def _response(status: int, authenticated: bool) -> Document:
+    challenges = authenticated or status != 403
+    headers = ["X-Request-ID", *([_HEADERS[status]] if status in _HEADERS and challenges else [])]
     return {
         "description": _DESCRIPTIONS[status],
         "headers": openapi_headers.of(*headers),

@@ -6,9 +6,7 @@ field that is known, and in another place than its own, is refused here. Whether
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +17,7 @@ from pydantic import ValidationError
 from muniment.errors import InvalidInput
 from muniment.inputs import Input, refusal
 from muniment.models import Scope
+from muniment.serving import members
 from muniment_transport_http.problems import RefusedByStatus
 from muniment_transport_http.routes import Place, Route
 
@@ -130,10 +129,10 @@ def _members(route: Route, headers: _Headers, body: bytes) -> Payload:
     if not body:
         return {}
     _check_media(route, headers)
-    members = _object(body)
-    for field in members:
+    sent = _object(body)
+    for field in sent:
         _check_place(route, field, "body")
-    return merge_patch(members) if route.method == "PATCH" else members
+    return merge_patch(sent) if route.method == "PATCH" else sent
 
 
 def _check_media(route: Route, headers: _Headers) -> None:
@@ -151,7 +150,7 @@ def _check_media(route: Route, headers: _Headers) -> None:
 def _object(body: bytes) -> Payload:
     """The members of a JSON object."""
     try:
-        value: object = json.loads(body.decode(), object_pairs_hook=_each_once)
+        value = members.parsed(body.decode())
     except UnicodeDecodeError as error:
         raise RefusedByStatus(InvalidInput("body", f"{_NOT_UTF8} (byte {error.start:,})"), 400) from None
     except (ValueError, RecursionError):
@@ -161,22 +160,13 @@ def _object(body: bytes) -> Payload:
     return cast("Payload", value)
 
 
-def _each_once(members: list[tuple[str, Any]]) -> Payload:
-    """An object, each of whose members is there once (RFC 8259, section 4, leaves open which one counts)."""
-    made = dict(members)
-    if len(made) < len(members):
-        name, _ = Counter(name for name, _ in members).most_common(1)[0]
-        raise InvalidInput("body", f"it has {json.dumps(name[:100])} more than once in one object; send it once")
-    return made
-
-
-def merge_patch(members: Payload) -> Payload:
+def merge_patch(sent: Payload) -> Payload:
     """A merge patch (RFC 7396) of a memory as the operation's input: null removes what is there.
 
     A memory without tags has none, one without a project is its user's own, and one without content is refused as such.
     """
-    patched = {field: value for field, value in members.items() if value is not None}
-    removed = {field for field, value in members.items() if value is None}
+    patched = {field: value for field, value in sent.items() if value is not None}
+    removed = {field for field, value in sent.items() if value is None}
     if "tags" in removed:
         patched["tags"] = []
     if "content" in removed:

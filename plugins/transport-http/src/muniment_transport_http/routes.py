@@ -86,6 +86,7 @@ ROUTES: tuple[Route, ...] = (
     _route("project.identify", "PUT", "/projects/{project}", 201, 200),
     _route("project.share", "PUT", "/projects/{project}/shares/{group}"),
     _route("project.unshare", "DELETE", "/projects/{project}/shares/{group}"),
+    _route("project.history", "GET", "/projects/{project}/history"),
     _route("memory.write", "POST", "/memories", 201, tagged=True),
     _route("memory.list", "GET", "/memories"),
     _route("memory.get", "GET", "/memories/{id}", tagged=True),
@@ -110,6 +111,7 @@ ROUTES: tuple[Route, ...] = (
     _route("exchange.dm_concluded", "POST", "/exchanges/dm-concluded"),
     _route("exchange.loop_tripped", "POST", "/exchanges/loop-tripped"),
     _route("exchange.task_completed", "POST", "/exchanges/task-completed"),
+    _route("token.history", "GET", "/tokens/history"),
 )
 """Every operation's route, once."""
 

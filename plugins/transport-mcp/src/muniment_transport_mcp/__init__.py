@@ -17,7 +17,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             schemes=("mcp",),
             factory="muniment_transport_mcp.transport:create",
             conformance="muniment_transport_mcp.conformance:target",
-            contract="1.1",
+            contract="1.2",
             summary="Every operation as a tool of the Model Context Protocol, over stdio and streamable HTTP.",
         ),
     )

@@ -72,7 +72,8 @@ class Admission(Doorway):
             raise TurnedAway(refusal, headers=self._challenge(refusal)) from None
 
     def prepared(self, body: bytes) -> bytes:
-        """The body repaired, which may make it longer than the SDK takes."""
+        """The body repaired, which may make it longer than the SDK takes. A member that is sent twice is refused."""
+        frames.check_members(body)
         repaired = frames.repaired(body)
         if len(repaired) > BODY_MAX:
             raise too_large()

@@ -35,7 +35,7 @@ class McpTarget(TransportTarget):
     """What both carriers have in common; ``revision`` is the protocol's that the client speaks."""
 
     name = "transport-mcp"
-    contract = "1.1"
+    contract = "1.2"
     surface = SURFACE
     policy = POLICY
     carrier = ""
@@ -65,7 +65,8 @@ class StdioTarget(McpTarget):
         caller = over_mcp(context)
         with contextlib.closing(theirs):
             wire = Wire(theirs.fileno(), theirs.fileno())
-            serving = asyncio.create_task(converse(build_server(engine, lambda _request: caller), wire))
+            served = build_server(engine, lambda _request: caller, local=True)
+            serving = asyncio.create_task(converse(served, wire))
             reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_MAX)
             lines = OverLines(reader, writer)
             try:

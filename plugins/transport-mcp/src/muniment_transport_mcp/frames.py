@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any, cast
 
 from mcp_types import (
@@ -22,6 +23,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
+
+from muniment.errors import InvalidInput
+from muniment.serving import members
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,10 +41,14 @@ class BadFrame(Exception):
 
 def decode(line: bytes) -> JSONRPCMessage:
     """The message on ``line``. Raises BadFrame."""
+    text = line.decode("utf-8", "surrogateescape")
     try:
-        value: object = json.loads(line.decode("utf-8", "surrogateescape"))
+        value = members.parsed(text)
     except (ValueError, RecursionError):
         raise BadFrame(_error(None, PARSE_ERROR, "The line is not JSON.")) from None
+    except InvalidInput as refusal:
+        asked = _id_of(json.loads(text))
+        raise BadFrame(_error(asked, INVALID_REQUEST, refusal.message, refusal.body())) from None
     try:
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValidationError:
@@ -70,6 +78,12 @@ def repaired(body: bytes) -> bytes:
     return _SURROGATE.sub(r"\\u0000", json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
+def check_members(body: bytes) -> None:
+    """Raises InvalidInput for a member that is sent twice; what is no JSON is left to the SDK."""
+    with suppress(ValueError, RecursionError):
+        members.parsed(body.decode("utf-8", "surrogateescape"))
+
+
 def request_key(message: JSONRPCMessage) -> str | None:
     """What a request and its answer have in common; None for a notification."""
     identifier = getattr(message, "id", None)
@@ -86,15 +100,17 @@ def cancelled_key(message: JSONRPCMessage) -> str | None:
 
 
 def _invalid(value: object) -> JSONRPCError | None:
-    identifier: object = None
-    if isinstance(value, dict):
-        message = cast("dict[str, Any]", value)
-        if "method" not in message:
-            return None
-        identifier = message.get("id")
-    known = identifier if isinstance(identifier, int | str) and not isinstance(identifier, bool) else None
-    return _error(known, INVALID_REQUEST, "The line is not a JSON-RPC 2.0 message.")
+    if isinstance(value, dict) and "method" not in value:
+        return None
+    return _error(_id_of(cast("object", value)), INVALID_REQUEST, "The line is not a JSON-RPC 2.0 message.")
 
 
-def _error(identifier: int | str | None, code: int, message: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=identifier, error=ErrorData(code=code, message=message))
+def _id_of(value: object) -> int | str | None:
+    """The id of what may be a message, if it has one."""
+    identifier = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
+    return identifier if isinstance(identifier, int | str) and not isinstance(identifier, bool) else None
+
+
+def _error(identifier: int | str | None, code: int, message: str, data: object = None) -> JSONRPCError:
+    said = ErrorData(code=code, message=message) if data is None else ErrorData(code=code, message=message, data=data)
+    return JSONRPCError(jsonrpc="2.0", id=identifier, error=said)

@@ -28,11 +28,9 @@ def beyond(caller: Principal, body: bytes) -> tuple[AccessDenied, bytes] | None:
         return None
     request = _call(body)
     operation = TOOLS.get(str(request["params"].get("name"))) if request is not None else None
-    if request is None or operation is None or operation.serves(caller):
+    if request is None or operation is None or operation.serves(caller) or not operation.is_within_reach(caller):
         return None
     refusal = operation.not_served(caller)
-    if "scope" not in refusal.details:
-        return None
     message = in_tool_names(refusal.message)
     error = ErrorData(code=INVALID_REQUEST, message=message, data={**refusal.body(), "message": message})
     number = request.get("id")

@@ -49,14 +49,17 @@ TOOLS_FRESH_MS = 300_000
 Request = ServerRequestContext[Any, Any]
 
 
-def build_server(engine: Engine, identify: Callable[[Request], CallContext]) -> Server[Any]:
-    """A server of ``engine``'s operations. ``identify`` says for each request who calls; it may refuse."""
+def build_server(engine: Engine, identify: Callable[[Request], CallContext], *, local: bool = False) -> Server[Any]:
+    """A server of ``engine``'s operations. ``identify`` says for each request who calls; it may refuse.
+
+    ``local`` says that the client is whoever started the server, and may be told what is wrong with its parts.
+    """
 
     async def list_own(request: Request, _params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=list_tools(_caller(identify, request)))
 
     async def call(request: Request, params: CallToolRequestParams) -> CallToolResult:
-        return await _call(engine, identify, request, params)
+        return await _call(engine, identify, request, params, local=local)
 
     return Server(
         "muniment",
@@ -75,15 +78,17 @@ async def _call(
     identify: Callable[[Request], CallContext],
     request: Request,
     params: CallToolRequestParams,
+    *,
+    local: bool,
 ) -> CallToolResult:
     operation = TOOLS.get(params.name)
     if operation is None:
         raise _unknown_tool(params.name, _caller(identify, request))
     try:
         record = await engine.call(operation.name, params.arguments or {}, identify(request))
-        return _result(record.model_dump_json())
+        return _result(incidents.disclosed(record, local=local).model_dump_json())
     except Exception as error:
-        return _refused(incidents.shown(error, operation.name))
+        return _refused(incidents.shown(error, operation.name, local=local))
 
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:

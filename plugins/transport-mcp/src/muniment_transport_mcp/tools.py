@@ -41,8 +41,12 @@ TOOLS: Mapping[str, Operation] = {tool_name(name): operation for name, operation
 
 
 def tools_of(caller: Principal) -> Mapping[str, Operation]:
-    """The operations that ``caller`` may call at all, by tool, in the registry's order."""
-    return {name: operation for name, operation in TOOLS.items() if operation.serves(caller)}
+    """The operations that ``caller`` may call, by tool, in the registry's order.
+
+    Those for which it would have to ask for a larger scope are among them: a call of what a client does not see would
+    never be refused, and so never be the reason to ask.
+    """
+    return {name: operation for name, operation in TOOLS.items() if operation.is_within_reach(caller)}
 
 
 def list_tools(caller: Principal) -> list[Tool]:

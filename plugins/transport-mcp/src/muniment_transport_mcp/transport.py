@@ -45,7 +45,7 @@ class StdioTransport:
         context = over_mcp(callers.local)
         wire = Wire(*standard_streams.claim())
         end_on_signals(wire.end)
-        await converse(build_server(engine, lambda _request: context), wire)
+        await converse(build_server(engine, lambda _request: context, local=True), wire)
 
 
 def create(context: PluginContext) -> Transport:

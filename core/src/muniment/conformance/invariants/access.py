@@ -31,7 +31,7 @@ RULES = Rules(STORAGE_AND_TRANSPORT)
 )
 async def no_grant(world: World) -> None:
     strangers = (world.caller("mallory"), world.caller("mallory", "strangers"))
-    for number, (operation, build) in enumerate(every_operation()):
+    for number, (operation, build) in enumerate(every_operation(world)):
         place = await estate(world, f"acme/closed-{number}")
         payload = build(place)
         if operation.name not in OWN_ANSWER:
@@ -72,7 +72,7 @@ async def _registers_its_own(stranger: Caller, place: Estate) -> None:
 )
 async def levels(world: World) -> None:
     writer, reader = world.caller("bob", WRITERS), world.caller("rita", READERS)
-    for number, (operation, build) in enumerate(changing()):
+    for number, (operation, build) in enumerate(changing(world)):
         for role in ("owner", "writer"):
             place = await estate(world, f"acme/levels-{number}-{role}")
             payload = build(place)
@@ -86,7 +86,7 @@ async def levels(world: World) -> None:
             else:
                 await writer(operation.name, **payload)
     place = await estate(world, "acme/levels")
-    for operation, build in every_operation():
+    for operation, build in every_operation(world):
         if operation.read_only:
             for caller in (place.owner, writer, reader):
                 await caller(operation.name, **build(place))
@@ -144,7 +144,7 @@ async def same_answer(world: World) -> None:
     mallory = world.caller("mallory")
     place = await estate(world)
     absent = Estate(place.owner, "acme/absent", place.project, _like(place.live), _like(place.gone))
-    pairs = [(operation, build(place), build(absent)) for operation, build in every_operation()]
+    pairs = [(operation, build(place), build(absent)) for operation, build in every_operation(world)]
     for operation, hidden, missing in pairs:
         if operation.name in OWN_ANSWER:
             continue

@@ -20,7 +20,7 @@ KEYED = frozenset(
 
 async def replayed(world: World) -> None:
     """Broken where a repeated request of the platform has a second effect, or another answer."""
-    keyed = [one for one in agent_operations() if "idempotency_key" in one[0].input.model_fields]
+    keyed = [one for one in agent_operations(world) if "idempotency_key" in one[0].input.model_fields]
     same("the platform's operations that must take a key", KEYED - {one.name for one, _ in keyed}, set[str]())
     for operation, recipe in keyed:
         place = await agents_estate(world, operation.name)
@@ -48,7 +48,7 @@ async def _repeated(world: World, place: AgentsEstate, operation: Operation, pay
             await platform.refused("idempotency_conflict", operation.name, **renewed, idempotency_key=key)
         for stranger in (world.caller(PLATFORM), place.ada.own):
             await stranger.refused("access_denied", operation.name, **payload, idempotency_key=key)
-    for other, build in agent_operations():
+    for other, build in agent_operations(world):
         if other.name in KEYED and other is not operation:
             async with world.unchanged(f"{other.name} with a key of {operation.name}"):
                 sent = _renewed(build(place), "of another operation")

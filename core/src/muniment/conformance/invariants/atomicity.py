@@ -32,7 +32,8 @@ PASSED: dict[str, frozenset[FaultPoint]] = {
     features=frozenset({Feature.FAULT}),
 )
 async def all_or_nothing(world: World) -> None:
-    mutations = [(one, build) for one, build in changing() if one.touches == "memory" or one.name == "memory.write"]
+    every = changing(world)
+    mutations = [(one, build) for one, build in every if one.touches == "memory" or one.name == "memory.write"]
     same("the mutations whose faults are known", {one.name for one, _ in mutations}, set(PASSED))
     for operation, build in mutations:
         for point in sorted(PASSED[operation.name]):
@@ -55,7 +56,7 @@ async def all_or_nothing(world: World) -> None:
 async def one_entry_each(world: World) -> None:
     place = await estate(world)
     reader = world.caller("rita", "readers")
-    for number, (operation, build) in enumerate(changing()):
+    for number, (operation, build) in enumerate(changing(world)):
         place = await estate(world, f"acme/audited-{number}")
         payload = build(place)
         before = (await world.probe()).audit

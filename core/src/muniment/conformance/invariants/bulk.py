@@ -40,9 +40,9 @@ GENERAL = ("%", "*", "_", ".", "all", "null", "/")
     "empty scope holds nothing.",
 )
 async def never_everything(world: World) -> None:
-    _each_change_names_its_thing()
+    _each_change_names_its_thing(world)
     bystander = await estate(world, "acme/bystander")
-    for number, (operation, build) in enumerate(every_operation()):
+    for number, (operation, build) in enumerate(every_operation(world)):
         place = await estate(world, f"acme/bulk-{number}")
         payload = build(place)
         async with world.unchanged(f"a {operation.name} with an empty or general selector"):
@@ -60,9 +60,9 @@ async def never_everything(world: World) -> None:
     await _empty_scopes(world)
 
 
-def _each_change_names_its_thing() -> None:
+def _each_change_names_its_thing(world: World) -> None:
     """An operation that changes what is there requires at least one selector."""
-    for operation, build in changing():
+    for operation, build in changing(world):
         if operation.name == "memory.write":
             continue
         named = set(_selectors(build(_NAMES), _NAMES))
@@ -130,8 +130,8 @@ async def _empty_scopes(world: World) -> None:
     place = await estate(world, "acme/full")
     mine = (await place.owner("memory.write", content="The deeds of the owner, in the north tower."))["id"]
     await place.owner("project.identify", project="acme/void")
-    for operation, build in every_operation():
-        if operation.read_only and "project" in operation.input.model_fields:
+    for operation, build in every_operation(world):
+        if operation.read_only and {"project", NARROWING} <= operation.input.model_fields.keys():
             full = build(place)
             void = {**full, "project": "acme/void"}
             same(

@@ -70,7 +70,7 @@ async def only_the_principal(world: World) -> None:
     place = await estate(world)
     mallory = world.caller("mallory")
     async with world.unchanged("inputs that name somebody else"):
-        for operation, build in every_operation():
+        for operation, build in every_operation(world):
             for field in IDENTITY_FIELDS:
                 if field not in operation.input.model_fields:
                     for value in ("alice", ["writers"], {"user": "alice", "groups": ["writers"]}):
@@ -91,7 +91,7 @@ async def _of_agents(world: World) -> None:
     """Inputs of an agent's and the platform's operations name nobody that the principal is not."""
     place = await agents_estate(world)
     async with world.unchanged("inputs of agents that name somebody else"):
-        for operation, recipe in agent_operations():
+        for operation, recipe in agent_operations(world):
             for field in {*IDENTITY_FIELDS, "instance", "platform"} - set(operation.input.model_fields):
                 for value in ("ada", True, place.ada.ref, {"user": "keeper", "agent": place.ada.ref}):
                     await place.rightful(operation).refused(

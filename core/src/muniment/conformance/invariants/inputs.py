@@ -40,7 +40,7 @@ LIMITS = {
     "invalid_input naming the field, and nothing is stored.",
 )
 async def refused_inputs(world: World) -> None:
-    for number, (operation, build) in enumerate(every_operation()):
+    for number, (operation, build) in enumerate(every_operation(world)):
         place = await estate(world, f"acme/inputs-{number}")
         payload = build(place)
         async with world.unchanged(f"hostile inputs to {operation.name}"):
@@ -58,7 +58,7 @@ async def refused_inputs(world: World) -> None:
 async def _to_agents_operations(world: World) -> None:
     """An agent's and the platform's operations take as little."""
     place = await agents_estate(world)
-    for operation, recipe in agent_operations():
+    for operation, recipe in agent_operations(world):
         caller, payload = place.rightful(operation), recipe(place)
         async with world.unchanged(f"hostile inputs to {operation.name}"):
             for field, value in agent_inputs.hostile(operation, payload):

@@ -26,7 +26,7 @@ KEYED = frozenset({"memory.write", "memory.patch"})
     "checks access again.",
 )
 async def idempotency(world: World) -> None:
-    keyed = [one for one, _ in every_operation() if "idempotency_key" in one.input.model_fields]
+    keyed = [one for one, _ in every_operation(world) if "idempotency_key" in one.input.model_fields]
     same("the operations that must take a key", KEYED - {operation.name for operation in keyed}, set[str]())
     for number, operation in enumerate(keyed):
         place = await estate(world, f"acme/keyed-{number}")

@@ -35,10 +35,10 @@ async def only_reading(world: World) -> None:
 
 async def _each_call(world: World) -> AsyncGenerator[tuple[Caller, Operation, dict[str, Any]]]:
     """Every operation of the registry, with one who may call it and an input that it takes."""
-    for number, (operation, build) in enumerate(every_operation()):
+    for number, (operation, build) in enumerate(every_operation(world)):
         place = await estate(world, f"acme/restricted-{number}")
         yield place.owner, operation, build(place)
-    for operation, recipe in agent_operations():
+    for operation, recipe in agent_operations(world):
         agents = await agents_estate(world, f"restricted-{operation.name}")
         yield agents.rightful(operation), operation, recipe(agents)
 

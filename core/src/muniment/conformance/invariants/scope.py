@@ -93,7 +93,7 @@ async def _require_existing(world: World) -> list[str]:
     """The keys of the projects that are registered then."""
     place = await estate(world, "acme/unknowns")
     async with world.unchanged("operations on an unknown project"):
-        for operation, build in every_operation():
+        for operation, build in every_operation(world):
             if "project" not in operation.input.model_fields or operation.name == "project.identify":
                 continue
             for key in ("acme/unknown", "acme/unknown/", "ACME/UNKNOWNS", "acme/unknown_"):

@@ -100,7 +100,7 @@ async def exchanges_are_read_only(world: World) -> None:
         for mode in ("patch", "full"):
             sections = {"soul": {"value": "s"}, "system_exchanges": {"value": value}}
             attempts.append(("section.sync", {"mode": mode, "runtime": "r", "sections": sections}))
-    named = {operation.name for operation, _ in agent_operations() if _writes_a_named_section(operation.input)}
+    named = {operation.name for operation, _ in agent_operations(world) if _writes_a_named_section(operation.input)}
     same("the operations that write a named section", named, {operation for operation, _ in attempts})
     async with world.unchanged("an agent's writes to system_exchanges"):
         for operation, payload in attempts:
@@ -249,7 +249,7 @@ async def audiences(world: World) -> None:
             world.caller("ada/1", platform=True),
         ],
     }
-    for operation, recipe in agent_operations():
+    for operation, recipe in agent_operations(world):
         payload = recipe(place)
         async with world.unchanged(f"{operation.name} by those that it is not for"):
             for caller in wrong[operation.audience]:
@@ -267,7 +267,7 @@ async def revision(world: World) -> None:
     place = await agents_estate(world)
     ada = place.ada
     before = (await ada.numbers())[0]
-    for operation, recipe in agent_operations():
+    for operation, recipe in agent_operations(world):
         await place.rightful(operation)(operation.name, **recipe(place))
         after = (await ada.numbers())[0]
         raises = operation.name == "exchange.dm_concluded"  # the other kinds come with the same dedupe key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ async def present_text(world: World) -> None:
     alice = place.owner
     text = document(world.random, 4_000)
     memory = (await alice("memory.write", content=text))["id"]
-    await _is_embedded(world, alice, memory, "u:alice")
+    await is_embedded(world, alice, memory, "u:alice")
     say_something(await stored_of(world, memory))
     middle, start = text[2_000:2_060], text[:50]
     filed = f"p:{place.project}"
@@ -52,14 +53,14 @@ async def present_text(world: World) -> None:
             continue
         if receipt["content_length"] is not None or operation == "memory.restore":
             same(f"the embedding state after {operation}", receipt["embedding"], "ready")
-        await _is_embedded(world, alice, memory, scope_key)
+        await is_embedded(world, alice, memory, scope_key)
 
 
 async def stored_of(world: World, memory: str) -> list[StoredPassage]:
     return [passage for passage in (await world.probe()).passages if passage.memory_id == memory]
 
 
-async def _is_embedded(world: World, caller: Caller, memory: str, scope_key: str) -> None:
+async def is_embedded(world: World, caller: Caller, memory: str, scope_key: str) -> None:
     """The stored passages cover the text, are those of a fresh memory with it, and their vectors are right."""
     content = (await caller("memory.get", id=memory))["content"]
     stored = await stored_of(world, memory)
@@ -105,9 +106,10 @@ async def _vectors_are_right(world: World, stored: list[StoredPassage], passages
     holds(off <= TOLERANCE, "the stored vectors against the embedder's", expected=f"within {TOLERANCE}", seen=off)
 
 
-def say_something(stored: list[StoredPassage]) -> None:
+def say_something(stored: Sequence[StoredPassage]) -> None:
     """Broken where the vectors are zero, or the same for different passages: then nothing else about them
     counts."""
+    holds(bool(stored), "the stored passages", expected="some", seen="none")
     vectors = np.array([passage.vector for passage in stored], dtype=np.float32)
     shortest = float(np.linalg.norm(vectors, axis=1).min())
     holds(shortest > 0, "the length of the shortest stored vector", expected="more than 0", seen=shortest)

@@ -97,7 +97,7 @@ async def one_step(world: World) -> None:
     "every field, the vectors, the terms and the audit trail are as before.",
 )
 async def stale_version(world: World) -> None:
-    for number, (operation, build) in enumerate(changing()):
+    for number, (operation, build) in enumerate(changing(world)):
         if operation.name == "memory.write":
             continue
         holds(

@@ -23,10 +23,13 @@ from muniment.conformance.mutants import (
     scope,
     search,
     sections,
+    spaces,
     tokens,
+    trails,
     transports,
     vectors,
     versions,
+    withheld,
 )
 from muniment.conformance.mutants.mutant import Mutant, Mutants, killed_by
 from muniment.conformance.mutants.universal import UNIVERSAL
@@ -42,6 +45,7 @@ _MODULES: tuple[Mutants, ...] = (
     names.MUTANTS,
     scope.MUTANTS,
     vectors.MUTANTS,
+    spaces.MUTANTS,
     search.MUTANTS,
     sections.MUTANTS,
     exchanges.MUTANTS,
@@ -49,9 +53,11 @@ _MODULES: tuple[Mutants, ...] = (
     acknowledgement.MUTANTS,
     tokens.MUTANTS,
     backlog.MUTANTS,
+    trails.MUTANTS,
     embedders.MUTANTS,
     transports.MUTANTS,
     admission.MUTANTS,
+    withheld.MUTANTS,
 )
 
 MADE_FOR_ONE: tuple[Mutant, ...] = tuple(mutant for module in _MODULES for mutant in module)

@@ -70,7 +70,8 @@ class LoadsEverything(ReferenceStorage):
 @MUTANTS(
     "grants counted for every group",
     made_for="ACC-01",
-    fails="MUT-11 MUT-12 MUT-14 ACC-01 ACC-02 ACC-03 ACC-04 ACC-05 ACC-06 ACC-07 ACC-08 ACC-09 ACC-10 SCOPE-03",
+    fails="MUT-11 MUT-12 MUT-14 ACC-01 ACC-02 ACC-03 ACC-04 ACC-05 ACC-06 ACC-07 ACC-08 ACC-09 ACC-10 ACC-12 SCOPE-03 "
+    "SCOPE-04",
 )
 class GrantsToAnybody(ReferenceStorage):
     """A project that is shared at all is shared with everybody."""
@@ -96,7 +97,7 @@ class GrantsAreWritable(ReferenceStorage):
 @MUTANTS(
     "every grant counts as read-only",
     made_for="ACC-02",
-    fails="MUT-02 MUT-11 MUT-12 MUT-15 ACC-02 ACC-03 ACC-05 ACC-06 ACC-07 ACC-08 SCOPE-03",
+    fails="MUT-02 MUT-11 MUT-12 MUT-15 ACC-02 ACC-03 ACC-05 ACC-06 ACC-07 ACC-08 ACC-12 SCOPE-03 SCOPE-04",
 )
 class GrantsAreReadOnly(ReferenceStorage):
     """Only the owner writes."""
@@ -158,7 +159,7 @@ class FirstGrant(ReferenceStorage):
         return super().grants(row, audience)[:1]
 
 
-@MUTANTS("revoked grants cached", made_for="ACC-05", fails="MUT-12 ACC-03 ACC-05 ACC-08 LEX-04")
+@MUTANTS("revoked grants cached", made_for="ACC-05", fails="MUT-12 ACC-03 ACC-05 ACC-08 SCOPE-04 LEX-04")
 class CachesGrants(ReferenceStorage):
     """A client remembers the grants that it has seen, and never forgets one."""
 

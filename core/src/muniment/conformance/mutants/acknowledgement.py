@@ -41,7 +41,7 @@ class ClaimsWithoutLock(ReferenceStorage):
         return Claimed(tuple(events), digest)
 
 
-@MUTANTS("events of the agent's name", made_for="ACK-01", fails="ACC-08 ACK-01")
+@MUTANTS("events of the agent's name", made_for="ACK-01", fails="ACC-08 ACK-01 OPS-03")
 class ClaimsByName(ReferenceStorage):
     """The queue belongs to the name, and any instance takes from it."""
 
@@ -132,7 +132,7 @@ class TrustsTheClient(Core):
         return answer
 
 
-@MUTANTS("lease that never ends", made_for="ACK-07", fails="DIG-05 DIG-06 ACK-05 ACK-07 ACK-08 ACK-10 OPS-01")
+@MUTANTS("lease that never ends", made_for="ACK-07", fails="DIG-05 DIG-06 ACK-05 ACK-07 ACK-08 ACK-10 OPS-01 OPS-03")
 class LeasesForEver(ReferenceStorage):
     """What was delivered once is never offered again."""
 
@@ -141,7 +141,7 @@ class LeasesForEver(ReferenceStorage):
         return False
 
 
-@MUTANTS("attempts not counted", made_for="ACK-07", fails="DIG-05 ACK-05 ACK-07 ACK-08 ACK-10 OPS-01")
+@MUTANTS("attempts not counted", made_for="ACK-07", fails="DIG-05 ACK-05 ACK-07 ACK-08 ACK-10 OPS-01 OPS-03")
 class CountsNoAttempts(ReferenceStorage):
     """Each delivery is the first."""
 
@@ -150,7 +150,7 @@ class CountsNoAttempts(ReferenceStorage):
         return 1
 
 
-@MUTANTS("dead events offered again", made_for="ACK-07", fails="DIG-05 ACK-07 ACK-08 OPS-01")
+@MUTANTS("dead events offered again", made_for="ACK-07", fails="DIG-05 ACK-07 ACK-08 OPS-01 OPS-03")
 class OffersForEver(ReferenceStorage):
     """No maximum ends an event that nobody can work on."""
 

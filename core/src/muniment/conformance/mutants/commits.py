@@ -229,7 +229,7 @@ class LosesOnClose(ReferenceStorage):
         self.data.memories.clear()
 
 
-@MUTANTS("trail kept in a client's memory", made_for="MUT-16", fails="MUT-16")
+@MUTANTS("trail kept in a client's memory", made_for="MUT-16", fails="MUT-16 READ-06")
 class LosesTrailOnClose(ReferenceStorage):
     """The audit trail lives as long as the process."""
 

@@ -1,4 +1,5 @@
-"""The base of the mutants of core: the rules of agent memory that are pure or the engine's, each as a method.
+"""The base of the mutants of core: rules of agent memory, and of spaces, that are pure or the engine's, each as a
+method.
 
 No storage can break these, but a plugin's author must see that the suite judges them too, and a change of core must not
 pass it unseen. While a subject is open its rules are those of the mutant.
@@ -17,9 +18,10 @@ from muniment import acknowledgement, digests, sections
 from muniment.agent_models import SectionName, Visibility
 from muniment.conformance.reference_target import ReferenceSubject, ReferenceTarget
 from muniment.digests import Digest
-from muniment.engine import Engine
+from muniment.engine import Engine, completeness, spaces
 from muniment.models import CallContext, Principal
 from muniment.operations import OPERATIONS, Operation
+from muniment.ports import Embedder, Progress, Space, Storage, Vectors
 from muniment.sections import SectionDraft
 
 _CALL, _SERVES = Engine.call, Operation.serves
@@ -27,6 +29,8 @@ _check_writable, _visible, _merged = sections.check_writable, sections.visible, 
 _sync_key, _cycle, _without_server_fields = sections.sync_key, sections.cycle, sections.without_server_fields
 _payload, _shortened, _dm_takeaway = digests.payload, digests.shortened, digests.dm_takeaway
 _seen_by_reading = acknowledgement.seen_by_reading
+_register, _check_dimensions, _compare = spaces.register, spaces.check_dimensions, spaces.compare
+_notice = completeness.notice
 
 
 class Core:
@@ -80,6 +84,22 @@ class Core:
         """``acknowledgement.seen_by_reading``."""
         return _seen_by_reading(last_seen, stored, held)
 
+    async def register(self, storage: Storage, embedder: Embedder) -> Space:
+        """``spaces.register``."""
+        return await _register(storage, embedder)
+
+    def check_dimensions(self, space: Space, embedder: str) -> None:
+        """``spaces.check_dimensions``."""
+        _check_dimensions(space, embedder)
+
+    def compare(self, space: Space, stored: Vectors, fresh: Vectors) -> None:
+        """``spaces.compare``."""
+        _compare(space, stored, fresh)
+
+    def notice(self, progress: Progress, aside: int = 0) -> str | None:
+        """``completeness.notice``."""
+        return _notice(progress, aside)
+
 
 _MODULES: Mapping[str, Any] = {
     "check_writable": sections,
@@ -92,6 +112,10 @@ _MODULES: Mapping[str, Any] = {
     "shortened": digests,
     "dm_takeaway": digests,
     "seen_by_reading": acknowledgement,
+    "register": spaces,
+    "check_dimensions": spaces,
+    "compare": spaces,
+    "notice": completeness,
 }
 """Where core looks the pure ones up."""
 

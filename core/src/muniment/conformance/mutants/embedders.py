@@ -15,7 +15,11 @@ from muniment.ports import Vector, Vectors
 MUTANTS = Mutants()
 
 
-@MUTANTS("vectors shorter than declared", made_for="EMB-01", fails="VEC-01 VEC-02 VEC-03 VEC-04 EMB-01 EMB-02 EMB-03")
+@MUTANTS(
+    "vectors shorter than declared",
+    made_for="EMB-01",
+    fails="VEC-01 VEC-02 VEC-03 VEC-04 VEC-05 VEC-06 VEC-07 VEC-08 EMB-01 EMB-02 EMB-03",
+)
 class FewerDimensions(ProvidedEmbedder):
     """The space declares the model's full dimensions, and the vectors are cut."""
 
@@ -46,7 +50,11 @@ class DoublePrecision(ProvidedEmbedder):
         return (await super().embed_passages(texts)).astype(np.float64)  # type: ignore[return-value]
 
 
-@MUTANTS("batch in the order of completion", made_for="EMB-02", fails="VEC-01 VEC-03 EMB-02 EMB-05 EMB-06 EMB-07")
+@MUTANTS(
+    "batch in the order of completion",
+    made_for="EMB-02",
+    fails="VEC-01 VEC-03 VEC-07 VEC-08 EMB-02 EMB-05 EMB-06 EMB-07",
+)
 class OrdersByCompletion(ProvidedEmbedder):
     """A batch is sent as several requests, and their vectors are kept in the order in which they come back."""
 
@@ -55,7 +63,7 @@ class OrdersByCompletion(ProvidedEmbedder):
         return (await super().embed_passages(texts))[::-1]
 
 
-@MUTANTS("vector depends on the batch", made_for="EMB-02", fails="VEC-01 EMB-02")
+@MUTANTS("vector depends on the batch", made_for="EMB-02", fails="VEC-01 VEC-07 VEC-08 EMB-02")
 class PaddingCounts(ProvidedEmbedder):
     """What a text is padded with to the length of the longest in its batch counts as text."""
 
@@ -113,7 +121,7 @@ class CountsUpToLimit(ProvidedEmbedder):
         return min(super().tokens(text), self._space.passage_tokens)
 
 
-@MUTANTS("nearness turned round", made_for="EMB-05", fails="EMB-05")
+@MUTANTS("nearness turned round", made_for="EMB-05", fails="VEC-07 VEC-08 EMB-05")
 class FarIsNear(ProvidedEmbedder):
     """Queries and passages are embedded with opposite signs."""
 

@@ -27,7 +27,7 @@ class NormalisesLineEnds(ReferenceStorage):
 @MUTANTS(
     "text kept as distinct chunks",
     made_for="MUT-07",
-    fails="MUT-01 MUT-07 MUT-12 READ-04 SCOPE-03 VEC-01 VEC-03 VEC-04 LEX-02",
+    fails="MUT-01 MUT-07 MUT-12 READ-04 SCOPE-03 VEC-01 VEC-03 VEC-04 VEC-05 VEC-06 VEC-08 LEX-02",
 )
 class KeepsDistinctChunks(ReferenceStorage):
     """Content is put together again from chunks keyed by what they hold, so one that comes twice is there once."""

@@ -33,7 +33,7 @@ from muniment.conformance.mutants.reach import noting, overridden
 from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.conformance.registry import BY_ID, judging
 from muniment.conformance.runner import run_one
-from muniment.engine import terms
+from muniment.engine import cutting, terms
 from muniment.ports import Vector
 from muniment.reference import HashEmbedder, ReferenceStorage
 
@@ -178,14 +178,14 @@ def computed_once() -> Generator[None]:
         return tokens(HashEmbedder(), text)
 
     @cache
-    def summed(text: str) -> Vector:
-        return vector(HashEmbedder(), text)
+    def summed(dimensions: int, text: str) -> Vector:
+        return vector(HashEmbedder(dimensions), text)
 
     def tokens_of(_: HashEmbedder, text: str) -> int:
         return counted(text)
 
-    def vector_of(_: HashEmbedder, text: str) -> Vector:
-        return summed(text)
+    def vector_of(embedder: HashEmbedder, text: str) -> Vector:
+        return summed(embedder.dimensions, text)
 
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (passages, "split", cache(passages.split)),
@@ -195,6 +195,7 @@ def computed_once() -> Generator[None]:
         (HashEmbedder, "tokens", tokens_of),
         (HashEmbedder, "vector", vector_of),
         (terms, "LONG_TEXT", 10**6),
+        (cutting, "LONG_TEXT", 10**6),
     )
     with ExitStack() as entered:
         for owner, name, replacement in replaced:

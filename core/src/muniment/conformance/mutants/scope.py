@@ -38,7 +38,7 @@ class OwnInEveryScope(ReferenceStorage):
         return super().selects(selector, row) or row.placement.scope is Scope.USER
 
 
-@MUTANTS("duplicate project registration", made_for="SCOPE-02", fails="SCOPE-02")
+@MUTANTS("duplicate project registration", made_for="SCOPE-02", fails="SCOPE-02 SCOPE-04")
 class RegistersTwice(ReferenceStorage):
     """Owner and key are not unique: each registration inserts."""
 
@@ -56,7 +56,9 @@ class FoldsKeys(ReferenceStorage):
         return name.casefold() == row.key.casefold() or name == row.id
 
 
-@MUTANTS("one project for a key, whoever owns it", made_for="SCOPE-03", fails="ACC-01 ACC-08 SCOPE-03 LEX-04")
+@MUTANTS(
+    "one project for a key, whoever owns it", made_for="SCOPE-03", fails="ACC-01 ACC-08 ACC-12 SCOPE-03 SCOPE-04 LEX-04"
+)
 class KeysAreGlobal(ReferenceStorage):
     """A key is unique among all owners, so the first one has it."""
 
@@ -65,7 +67,7 @@ class KeysAreGlobal(ReferenceStorage):
         return next((row for row in self.data.projects.values() if row.key == new.key), None)
 
 
-@MUTANTS("shared project wins", made_for="SCOPE-03", fails="SCOPE-03")
+@MUTANTS("shared project wins", made_for="SCOPE-03", fails="ACC-12 SCOPE-03")
 class SharedWins(ReferenceStorage):
     """Of projects with one key the shared one hides the caller's own."""
 
@@ -75,7 +77,7 @@ class SharedWins(ReferenceStorage):
         return [facts for facts in found if facts.owner != audience.user] or found
 
 
-@MUTANTS("collision not audited", made_for="SCOPE-03", fails="SCOPE-03")
+@MUTANTS("collision not audited", made_for="SCOPE-03", fails="READ-06 ACC-12 SCOPE-03 AUTH-05")
 class CollisionUnrecorded(ReferenceStorage):
     """The own project wins silently."""
 
@@ -83,7 +85,7 @@ class CollisionUnrecorded(ReferenceStorage):
         """Nothing."""
 
 
-@MUTANTS("collision audited each time", made_for="SCOPE-03", fails="SCOPE-03")
+@MUTANTS("collision audited each time", made_for="SCOPE-03", fails="READ-06 SCOPE-03 AUTH-05")
 class CollisionEachTime(ReferenceStorage):
     """Every use of the own project leaves another entry."""
 

@@ -77,7 +77,7 @@ class NeverOutdated(ReferenceStorage):
         return False
 
 
-@MUTANTS("late terms stored", made_for="LEX-02", fails="LEX-02")
+@MUTANTS("late terms stored", made_for="LEX-02", fails="VEC-07 LEX-02")
 class LateTerms(ReferenceStorage):
     """Terms made for an older version replace those of the present text."""
 
@@ -275,7 +275,7 @@ class ScaledByBest(ReferenceStorage):
         return super().fused(legs, max(legs.words.values(), default=0.0), query)
 
 
-@MUTANTS("distance as score", made_for="RANK-02", fails="ACC-10 VEC-03 RANK-01 RANK-02")
+@MUTANTS("distance as score", made_for="RANK-02", fails="ACC-10 VEC-03 VEC-05 RANK-01 RANK-02")
 class ShiftedCosine(ReferenceStorage):
     """Meaning is scored from 0 to 1 by half of 1 + cosine."""
 

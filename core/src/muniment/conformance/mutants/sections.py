@@ -259,7 +259,7 @@ class RefusesCyclesAsReadOnly(Core):
             raise SectionReadOnly(reason=sections.READ_ONLY_REASON)
 
 
-@MUTANTS("agents record exchanges", made_for="SEC-15", fails="MUT-12 SEC-15")
+@MUTANTS("agents record exchanges", made_for="SEC-15", fails="MUT-12 SEC-15 AUTH-05")
 class ServesAgentsAsPlatform(Core):
     """An agent's principal is trusted like the platform's."""
 

@@ -39,7 +39,9 @@ from muniment.ports import (
     NewProject,
     NewToken,
     Position,
+    Progress,
     ProjectFacts,
+    RegisteredSpace,
     Remove,
     Restore,
     Revise,
@@ -50,6 +52,7 @@ from muniment.ports import (
     Space,
     StoredReceipt,
     StoredToken,
+    Unembedded,
     Vector,
     Vectors,
 )
@@ -186,6 +189,36 @@ class DoesNothing(ReferenceStorage):
         """Nothing waits."""
         return Backlog(0, 0)
 
+    async def list_spaces(self) -> Sequence[RegisteredSpace]:
+        """None."""
+        return []
+
+    async def activate_space(self, space: str, embedder: str) -> bool:
+        """As if it had become the active one."""
+        return True
+
+    async def space_progress(self, space: str) -> Progress:
+        """Nothing is there, and nothing is missing."""
+        return Progress(0, 0)
+
+    async def lease_unembedded(
+        self, space: str, *, after: str | None, limit: int, lease: timedelta
+    ) -> Sequence[Unembedded]:
+        """None."""
+        return []
+
+    async def drop_space(self, space: str) -> bool:
+        """As if it had been dropped."""
+        return True
+
+    async def agents_waiting(self, agents: Sequence[Agent], *, attempts_max: int) -> frozenset[Agent]:
+        """None."""
+        return frozenset()
+
+    async def trail(self, scope_key: str, *, after: Position | None, limit: int) -> Sequence[AuditRecord]:
+        """None."""
+        return []
+
     def _acknowledged(self, version: int) -> Applied:
         now = self.clock()
         return Applied(version, now, now)
@@ -199,6 +232,7 @@ class ForgetsAll(ReferenceStorage):
         data = self.data
         for part in (data.projects, data.memories, data.audit, data.receipts, data.spaces, data.tokens):
             part.clear()
+        data.leases.clear()
         data.agents.envelopes.clear()
         data.agents.events.clear()
 

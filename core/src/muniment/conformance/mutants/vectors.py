@@ -16,7 +16,7 @@ from muniment.reference.rows import MemoryRow, PassageKey
 MUTANTS = Mutants()
 
 
-@MUTANTS("vectors of removed passages kept", made_for="VEC-01", fails="MUT-05 VEC-01 VEC-03")
+@MUTANTS("vectors of removed passages kept", made_for="VEC-01", fails="MUT-05 VEC-01 VEC-03 VEC-07")
 class KeepsOldPassages(ReferenceStorage):
     """New passages are inserted, and old ones never deleted."""
 
@@ -47,7 +47,7 @@ class MixesVectors(ReferenceStorage):
         return super().with_passages(row, passages)
 
 
-@MUTANTS("vectors quantised", made_for="VEC-01", fails="VEC-01 VEC-03 RANK-01")
+@MUTANTS("vectors quantised", made_for="VEC-01", fails="VEC-01 VEC-03 VEC-05 VEC-06 VEC-07 VEC-08 RANK-01")
 class QuantisesVectors(ReferenceStorage):
     """Vectors are stored with eight bits a number."""
 
@@ -58,7 +58,7 @@ class QuantisesVectors(ReferenceStorage):
         return replace(row, passages=rounded)
 
 
-@MUTANTS("vectors of the old text kept by an update", made_for="VEC-01", fails="MUT-05 VEC-01 VEC-03 VEC-04")
+@MUTANTS("vectors of the old text kept by an update", made_for="VEC-01", fails="MUT-05 VEC-01 VEC-03 VEC-04 VEC-07")
 class EmbedsOnce(ReferenceStorage):
     """Text is embedded when it is written, and an edit leaves the vectors as they were."""
 

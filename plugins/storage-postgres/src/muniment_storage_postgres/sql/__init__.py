@@ -11,7 +11,19 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-_FILES = ("agents", "background", "events", "memories", "mutations", "projects", "receipts", "search", "tokens")
+_FILES = (
+    "agents",
+    "background",
+    "events",
+    "memories",
+    "mutations",
+    "projects",
+    "receipts",
+    "search",
+    "spaces",
+    "tokens",
+    "upkeep",
+)
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
 _ONCE = re.compile(r"^-- once: (\w+)$", re.MULTILINE)

@@ -96,6 +96,26 @@ SELECT
         WHERE e.token IS NOT NULL AND NOT e.acked AND e.attempts < %(attempts_max)s::int AND e.lease_until <= now()
     )
 
+-- name: agents_waiting
+-- Which of some agents would get an event by a claim: each is looked up in the two partial indexes, in whose order the first
+-- event is asked for so that PostgreSQL reads nothing else.
+SELECT a.agent_name, a.instance_id
+FROM unnest(%(agents)s::text[], %(instances)s::text[]) AS a (agent_name, instance_id)
+CROSS JOIN LATERAL (
+    (
+        SELECT FROM event e WHERE e.agent_name = a.agent_name AND e.instance_id = a.instance_id AND e.token IS NULL
+        ORDER BY e.number LIMIT 1
+    )
+    UNION ALL
+    (
+        SELECT FROM event e
+        WHERE e.agent_name = a.agent_name AND e.instance_id = a.instance_id AND e.token IS NOT NULL AND NOT e.acked
+            AND e.attempts < %(attempts_max)s::int AND e.lease_until <= now()
+        ORDER BY e.attempts, e.lease_until LIMIT 1
+    )
+    LIMIT 1
+) f
+
 -- name: ack_event
 -- The update waits for whoever holds the event and then looks at its newest row again, so a claim that got in first
 -- leaves nothing to do here: its token is another one.

@@ -34,13 +34,15 @@ readable AS MATERIALIZED (
     m.deleted,
 
 -- name: load
+WITH
+-- include: wanted
 SELECT
 -- include: facts_of_memory
     ARRAY(
         SELECT v.hash FROM passage v
-        WHERE v.scope = m.scope_number AND v.space = %(space)s::int AND v.memory = m.number
+        WHERE v.scope = m.scope_number AND v.space = (SELECT w.number FROM wanted w) AND v.memory = m.number
     ),
-    coalesce(%(space)s::int = ANY(m.embedded_in), false)
+    coalesce((SELECT w.number FROM wanted w) = ANY(m.embedded_in), false)
 FROM memory m LEFT JOIN project p ON p.id = m.project_id
 WHERE m.id = %(id)s::text AND (
 -- include: may_read
@@ -94,6 +96,18 @@ WHERE a.memory_id = %(id)s::text AND a.version < coalesce(%(before)s::int, 21474
     )
 )
 ORDER BY a.version DESC
+LIMIT %(limit)s::int
+
+-- name: scope_trail
+-- What was done in a scope to things that are no memories.
+SELECT
+    a.id, a.at, a.actor, a.agent, a.surface, a.action, a.memory_id, a.project_id, a.version, a.changed,
+    a.scope_key, a.moved_to, a.patch, a.details
+FROM audit a
+WHERE a.scope_key = %(scope_key)s::text AND a.memory_id IS NULL
+    AND a.at <= coalesce(%(after_at)s::timestamptz, 'infinity')
+    AND (a.at < coalesce(%(after_at)s::timestamptz, 'infinity') OR a.id > %(after_id)s::text COLLATE "C")
+ORDER BY a.at DESC, a.id
 LIMIT %(limit)s::int
 
 -- name: describe

@@ -5,7 +5,8 @@
 -- vectors behind that were committed meanwhile. `unchanged` rows are retried by the caller.
 
 -- name: trail
--- The audit entry and the claim of a mutation whose first part is called `changed`.
+-- The audit entry and the claim of a mutation whose first part is called `changed`; what it is now, and whether it is
+-- complete in a space.
 , audited AS (
     INSERT INTO audit (
         id, at, actor, agent, surface, action, memory_id, project_id, version, changed, scope_key, moved_to, patch,
@@ -20,7 +21,7 @@
     SELECT count(*) AS count, max(c.updated_at) AS at FROM changed c
 )
 -- once: kept_claim
-SELECT c.version, c.created_at, c.updated_at FROM changed c
+SELECT c.version, c.created_at, c.updated_at, c.embedded_in <> '{}' FROM changed c
 
 -- name: place
 -- The number of the scope that a memory is put into; a scope that has had no memory gets one.
@@ -59,16 +60,28 @@ scoped AS (
         AND p.term = ANY(ARRAY(SELECT o.term FROM old o EXCEPT SELECT n.term FROM new n))
 )
 
+-- name: now_complete
+-- The space as the one in which the memory is complete. What is to be kept is there for certain only if the memory was
+-- complete: a space that is being dropped loses passages. Otherwise `store_passages` looks after this statement.
+CASE
+    WHEN %(complete)s::boolean
+        AND (%(kept_hashes)s::text[] = '{}' OR (SELECT h.number FROM held h) = ANY(m.embedded_in))
+    THEN ARRAY(SELECT h.number FROM held h)
+    ELSE '{}'::int[]
+END
+
 -- name: added_passages
 , added AS (
     INSERT INTO passage (scope, space, memory, hash, embedding)
-    SELECT c.scope_number, %(space)s::int, c.number, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+    SELECT c.scope_number, h.number, c.number, v.hash, v.embedding
+    FROM changed c CROSS JOIN held h CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
     ON CONFLICT (scope, space, memory, hash) DO UPDATE SET embedding = excluded.embedding
 )
 
 -- name: create
 WITH
+-- include: held
+,
 -- include: place
 , changed AS (
     INSERT INTO memory (
@@ -77,9 +90,12 @@ WITH
     )
     SELECT
         %(id)s, p.number, %(new_scope_key)s, %(scope_kind)s, %(user_name)s, %(project_id)s, %(content)s,
-        %(tags)s::text[], 1, %(editor)s, now(), now(), false, %(embedded_in)s::int[]
+        %(tags)s::text[], 1, %(editor)s, now(), now(), false,
+        CASE WHEN %(complete)s::boolean THEN ARRAY(SELECT h.number FROM held h) ELSE '{}'::int[] END
     FROM place p
-    RETURNING number, scope_number, version, created_at, updated_at, tags
+    WHERE
+-- include: has_space
+    RETURNING number, scope_number, version, created_at, updated_at, tags, embedded_in
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
@@ -97,7 +113,9 @@ WITH
 
 -- name: edit
 -- New content, perhaps new tags, in the same scope.
-WITH seen AS MATERIALIZED (
+WITH
+-- include: held
+, seen AS MATERIALIZED (
     SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
@@ -106,11 +124,13 @@ WITH seen AS MATERIALIZED (
         version = m.version + 1,
         last_edited_by = %(editor)s,
         updated_at = greatest(now(), m.updated_at),
-        embedded_in = %(embedded_in)s::int[]
+        embedded_in =
+-- include: now_complete
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version AND
+-- include: has_space
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
@@ -135,7 +155,7 @@ WITH seen AS MATERIALIZED (
     DELETE FROM passage p USING changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
-        AND (p.space = %(space)s::int AND p.hash = ANY(%(hashes)s::text[])) IS NOT TRUE
+        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(hashes)s::text[])) IS NOT TRUE
 )
 -- include: added_passages
 -- include: trail
@@ -153,7 +173,7 @@ WITH seen AS MATERIALIZED (
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), old AS MATERIALIZED (
     SELECT ' ' || t.tag AS term FROM seen s CROSS JOIN unnest(s.tags) AS t (tag)
 ), new AS MATERIALIZED (
@@ -169,7 +189,9 @@ WITH seen AS MATERIALIZED (
 
 -- name: move
 -- Another scope, perhaps with new content and tags; terms and passages go along.
-WITH seen AS MATERIALIZED (
+WITH
+-- include: held
+, seen AS MATERIALIZED (
     SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
 ),
 -- include: place
@@ -185,11 +207,14 @@ WITH seen AS MATERIALIZED (
         version = m.version + 1,
         last_edited_by = %(editor)s,
         updated_at = greatest(now(), m.updated_at),
-        embedded_in = CASE WHEN %(content)s::text IS NULL THEN m.embedded_in ELSE %(embedded_in)s::int[] END
+        embedded_in = CASE WHEN %(content)s::text IS NULL THEN m.embedded_in ELSE
+-- include: now_complete
+        END
     FROM seen CROSS JOIN place
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
-        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version AND
+-- include: has_space
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
     UPDATE search_entry e SET
         scope = c.scope_number,
@@ -220,12 +245,15 @@ WITH seen AS MATERIALIZED (
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND %(content)s::text IS NOT NULL
-        AND (p.space = %(space)s::int AND p.hash = ANY(%(kept_hashes)s::text[])) IS NOT TRUE
+        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)s::text[])) IS NOT TRUE
 ), moved AS (
     UPDATE passage p SET scope = c.scope_number FROM changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
-        AND (%(content)s::text IS NULL OR (p.space = %(space)s::int AND p.hash = ANY(%(kept_hashes)s::text[])))
+        AND (
+            %(content)s::text IS NULL
+            OR (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)s::text[]))
+        )
 )
 -- include: added_passages
 -- include: trail
@@ -243,7 +271,7 @@ WITH seen AS MATERIALIZED (
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 )
 -- include: old_postings
 , entered AS (
@@ -261,16 +289,19 @@ WITH seen AS MATERIALIZED (
 
 -- name: restore
 -- A deleted memory has neither terms nor passages.
-WITH changed AS (
+WITH
+-- include: held
+, changed AS (
     UPDATE memory m SET
         deleted = false,
         version = m.version + 1,
         last_edited_by = %(editor)s,
         updated_at = greatest(now(), m.updated_at),
-        embedded_in = %(embedded_in)s::int[]
+        embedded_in = CASE WHEN %(complete)s::boolean THEN ARRAY(SELECT h.number FROM held h) ELSE '{}'::int[] END
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND m.deleted
-        AND m.scope_number = %(scope)s::int
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags
+        AND m.scope_number = %(scope)s::int AND
+-- include: has_space
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
@@ -287,14 +318,16 @@ WITH changed AS (
 -- include: trail
 
 -- name: standing
--- Why a mutation changed nothing: the memory as it is now, and whether the claim's key is taken.
+-- Why a mutation changed nothing: the memory as it is now, whether the claim's key is taken, and whether the space of its
+-- passages is there.
 SELECT
     m.version, m.deleted, m.scope_number,
     EXISTS (
         SELECT FROM receipt r
         WHERE r.principal = %(claim_principal)s::text AND r.key = %(claim_key)s::text
             AND r.at > now() - %(kept)s::interval
-    )
+    ),
+    %(space)s::text IS NULL OR EXISTS (SELECT FROM space s WHERE s.id = %(space)s::text)
 FROM (VALUES (1)) AS one LEFT JOIN memory m ON m.id = %(id)s::text
 
 -- name: scope_number

@@ -6,19 +6,24 @@
 -- each, the memory is in the upper bits and the other in the lower 20.
 
 -- name: scopes
--- The readable scopes that have had a memory, and whether the selector takes them.
+-- The readable scopes that have had a memory, whether the selector takes them, the number of the query's space, and whether
+-- the scope has outgrown exact search there.
 WITH
 -- include: readable
+,
+-- include: wanted
 SELECT
     s.number,
     (%(scope_key)s::text IS NULL OR r.scope_key = %(scope_key)s::text)
-        AND (%(scope)s::text IS NULL OR r.scope = %(scope)s::text)
+        AND (%(scope)s::text IS NULL OR r.scope = %(scope)s::text),
+    (SELECT w.number FROM wanted w),
+    EXISTS (SELECT FROM approximate a WHERE a.space = (SELECT w.number FROM wanted w) AND a.scope = s.number)
 FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r.scope_key) s
 
 -- name: scores
 -- Place 0: every live memory that the audience reads with its length, whether or not the selector takes it, since the
 -- statistics count them all. Place 1 and on: who holds each key, and how often; terms as they are, tags behind a space.
--- Place -1: every passage of the selected scopes as two arrays in one order; no index can approximate it.
+-- Place -1 as in `scanned`.
 SELECT
     0 AS place, true AS selected,
     array_send(ARRAY(
@@ -42,11 +47,26 @@ SELECT
     NULL
 FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
 UNION ALL
+-- include: scanned
+
+-- name: scanned
+-- Place -1: every passage of some scopes as two arrays in one order; no index can approximate it.
 SELECT -1, NULL, array_send(d.memories), array_send(d.distances)
 FROM (
     SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
     FROM passage p
-    WHERE p.scope = ANY(%(selected)s::int[]) AND p.space = %(space)s::int AND %(vector)s::vector IS NOT NULL
+    WHERE p.scope = ANY(%(scanned)s::int[]) AND p.space = %(space)s::int AND %(vector)s::vector IS NOT NULL
+) d
+WHERE d.memories IS NOT NULL
+
+-- name: compared
+-- Place -1 for every passage of some memories in scopes that are not scanned.
+SELECT -1, NULL, array_send(d.memories), array_send(d.distances)
+FROM (
+    SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
+    FROM passage p
+    WHERE p.scope = ANY(%(outgrown)s::int[]) AND p.space = %(space)s::int
+        AND p.memory = ANY(%(numbers)s::text::bigint[])
 ) d
 WHERE d.memories IS NOT NULL
 

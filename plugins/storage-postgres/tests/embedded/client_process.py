@@ -1,7 +1,7 @@
 """A process that opens an embedded storage, for the tests of processes; run as a script.
 
-It prints ``open`` once it is, does what it reads from standard input line by line, and ends at its end: ``write ID``,
-``count``, ``close``, and ``leave`` to exit without closing.
+It prints ``open`` once it is, or the refusal; it does what it reads from standard input line by line, and ends at its
+end: ``write ID``, ``count``, ``close``, and ``leave`` to exit without closing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from muniment import access, lexical
+from muniment.errors import MunimentError
 from muniment.ports import Audience, AuditDraft, Create, Index, PluginContext, Selector
 from muniment_storage_postgres.storage import PostgresStorage, create
 
@@ -19,7 +20,11 @@ from muniment_storage_postgres.storage import PostgresStorage, create
 async def main(data_dir: str) -> None:
     """Open, then follow the orders."""
     storage = create(PluginContext("embedded:", Path(data_dir), {"partitions": 2}))
-    await storage.open()
+    try:
+        await storage.open()
+    except MunimentError as refusal:
+        say(f"{refusal.code}: {refusal}")
+        return
     say("open")
     while True:
         order, _, argument = (await asyncio.to_thread(sys.stdin.readline)).strip().partition(" ")

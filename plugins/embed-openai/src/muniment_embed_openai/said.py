@@ -1,0 +1,69 @@
+"""What a server says of a request that it refuses: read from its answer, and fit to be shown.
+
+Owns the shapes in which OpenAI and servers like it say so, and that neither the key nor a text comes back in a message:
+servers repeat both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import httpx2
+
+_SHOWN_MAX: Final = 200
+_ECHO: Final = 16
+"""Characters in a row that a message and a text have in common where it repeats the text."""
+_PIECE: Final = 6
+_CREDENTIAL = re.compile(r"(?i)\bbearer\s+\S+|\bsk-[\w*.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """``codes`` are the answer's code and type, ``param`` is the field that it is about, ``message`` its words."""
+
+    codes: frozenset[str] = frozenset()
+    param: str = ""
+    message: str = ""
+
+    def shown(self, key: str | None, texts: Sequence[str]) -> str:
+        """The first line of the message, and nothing of one that repeats a text; credentials taken out."""
+        message = _CREDENTIAL.sub("***", _without(key, self.message) if key else self.message)
+        line = message.strip().partition("\n")[0][:_SHOWN_MAX].strip()
+        return "" if line.startswith("<") or _repeats(self.message, texts) else line
+
+
+def said_in(response: httpx2.Response) -> Said:
+    """What an answer that was read says; nothing where it is no JSON, or of no known shape."""
+    try:
+        body: Any = response.json()
+    except ValueError:
+        return Said()
+    facts = _mapping(body[0] if isinstance(body, list) and body else body)
+    inner = facts.get("error", facts.get("detail", facts))
+    if isinstance(inner, str):
+        return Said(message=inner)
+    error = _mapping(inner)
+    codes = {str(error[name]).lower() for name in ("code", "type", "status") if error.get(name) is not None}
+    message = error.get("message")
+    return Said(frozenset(codes), str(error.get("param") or ""), message if isinstance(message, str) else "")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _without(key: str, message: str) -> str:
+    """The message without the words that hold the key or a piece of it, as servers shorten keys that they repeat."""
+    pieces = {key[place : place + _PIECE] for place in range(max(1, len(key) - _PIECE + 1))}
+    return re.sub(r"\S+", lambda word: "***" if any(piece in word[0] for piece in pieces) else word[0], message)
+
+
+def _repeats(message: str, texts: Sequence[str]) -> bool:
+    """Whether a message holds a text, or 16 characters in a row of one."""
+    if any(len(text) < _ECHO and text.strip() and text in message for text in texts):
+        return True
+    runs = {message[place : place + _ECHO] for place in range(len(message) - _ECHO + 1)}
+    return any(run in text for text in texts for run in runs)

@@ -1,0 +1,57 @@
+-- Upkeep: which approximate indexes there are and who is searched by one. One process at a time does it; the statements
+-- that name a partition or an index are made by ``approximate``.
+
+-- name: try_upkeep
+-- The lock is the connection's, so that it ends with the process.
+SELECT pg_try_advisory_lock(hashtextextended('muniment ' || current_schema() || ' upkeep', 0))
+
+-- name: for_upkeep
+-- A build ends with the process that wanted it, whatever limits there are for other statements, and leaves the other
+-- processors to those who search.
+SELECT
+    set_config('statement_timeout', '0', false),
+    set_config('lock_timeout', '0', false),
+    set_config('client_connection_check_interval', '5s', false),
+    set_config('max_parallel_maintenance_workers', '0', false)
+
+-- name: grant_memory
+-- For what is built on this connection; never less than the server gives anyway.
+SELECT set_config('maintenance_work_mem', greatest(s.setting::int, %(kilobytes)s::int)::text || 'kB', false)
+FROM pg_settings s WHERE s.name = 'maintenance_work_mem'
+
+-- name: partitions
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'passage'::regclass ORDER BY c.relname
+
+-- name: indexes_of_spaces
+-- The indexes of the partitions that are no part of one of `passage`, and whether each is whole.
+SELECT c.relname, x.indisvalid AND x.indisready
+FROM pg_inherits i JOIN pg_index x ON x.indrelid = i.inhrelid JOIN pg_class c ON c.oid = x.indexrelid
+WHERE i.inhparent = 'passage'::regclass AND NOT c.relispartition
+ORDER BY c.relname
+
+-- name: numbered_spaces
+SELECT s.number, s.id, s.dimensions FROM space s ORDER BY s.number
+
+-- name: approximate_scopes
+SELECT a.space, a.scope FROM approximate a
+
+-- name: add_approximate
+INSERT INTO approximate (space, scope, passages) VALUES (%(space)s, %(scope)s, %(passages)s)
+ON CONFLICT (space, scope) DO UPDATE SET passages = excluded.passages
+
+-- name: remove_approximate
+DELETE FROM approximate a WHERE a.space = %(space)s::int AND a.scope = ANY(%(scopes)s::int[])
+
+-- name: forget_approximate
+DELETE FROM approximate a WHERE a.space = %(number)s::int
+
+-- name: out_of_order
+-- The partitions of the side tables of which many pages were written since they were last vacuumed: an index alone does not
+-- answer for these; and what share of the pages they are, in percent.
+SELECT c.relname, 100 - 100 * c.relallvisible / (pg_relation_size(c.oid) / current_setting('block_size')::int)
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent IN ('passage'::regclass, 'posting'::regclass, 'search_entry'::regclass)
+    AND pg_relation_size(c.oid) / current_setting('block_size')::int > 128
+    AND c.relallvisible < 0.8 * pg_relation_size(c.oid) / current_setting('block_size')::int
+ORDER BY c.relname
