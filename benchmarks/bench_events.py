@@ -14,16 +14,15 @@ import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from statistics import median, quantiles
-from time import perf_counter
+from statistics import median
 from uuid import uuid4
 
 import event_sides_mongo
 import event_sides_postgres
 from event_sides import DRIVER, Ground, Receipt, Side, Stored, Whole
-from processes import Processors
+from measuring import Measured, measured
 
 from muniment.models import Agent
 
@@ -42,16 +41,6 @@ OPERATIONS = ("append", "claim", "ack", "claim + ack")
 Cell = tuple[str, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One run of one cell: calls per second, p10 and p50 in milliseconds, milliseconds of processor time per call."""
-
-    rate: float
-    p10: float
-    p50: float
-    cpu: float
-
-
 class Bench:
     """The sides on one server, and the data that they share."""
 
@@ -66,9 +55,9 @@ class Bench:
         for number in range(ROUNDS + 1):
             for workers in WORKERS:
                 for side in self._ground.sides[:: 1 if number % 2 else -1]:
-                    for operation, measured in (await self._cells(side, workers)).items():
+                    for operation, cell in (await self._cells(side, workers)).items():
                         if number:
-                            found[operation, workers, side.name].append(measured)
+                            found[operation, workers, side.name].append(cell)
         return found
 
     async def _cells(self, side: Side, workers: int) -> dict[str, Measured]:
@@ -102,22 +91,8 @@ class Bench:
         return found
 
     async def _timed(self, workers: int, calls: int, call: Callable[[Agent], Awaitable[None]]) -> Measured:
-        turns = iter(range(calls))
-        times: list[float] = []
-
-        async def work() -> None:
-            for turn in turns:
-                began = perf_counter()
-                await call(self._agents[turn % AGENTS])
-                times.append(perf_counter() - began)
-
-        processors = Processors(self._ground.process)
-        began = perf_counter()
-        await asyncio.gather(*(work() for _ in range(workers)))
-        seconds = perf_counter() - began
-        return Measured(
-            calls / seconds, quantiles(times, n=10)[0] * 1e3, median(times) * 1e3, processors.milliseconds() / calls
-        )
+        turns = [partial(call, self._agents[turn % AGENTS]) for turn in range(calls)]
+        return await measured(turns, workers, self._ground.process)
 
 
 async def main() -> None:

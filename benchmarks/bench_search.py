@@ -3,8 +3,7 @@
 On a PostgreSQL of its own, with 0 and with OTHERS (default 100,000) memories of others in the same tables. Both answer
 the same queries in the same run, one after the other; a leg of ours costs what a search without it saves. "At recall 1"
 lets the other shape look into every list of its vector index. Recall is against the exact answers: of the first ten by
-meaning, over the vectors that each shape keeps, and of the first ten by BM25. Get, write and update follow, beside the
-bare driver with the same rows.
+meaning, over the vectors that each shape keeps, and of the first ten by BM25.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from estate import DIMENSIONS, Estate, Query
+from estate import DIMENSIONS, Estate, Memory, Query, memories
 from numpy.typing import NDArray
-from search_load import Memory, load_ours, load_seed, memories
-from search_writes import compare_writes
+from search_load import load_ours, load_seed
 from seed_shape import SeedShape
 
 from muniment import lexical, ranking
@@ -85,7 +83,6 @@ async def compare(directory: Path, conninfo: str, others: int) -> None:
             report(count, ours, theirs)
             mine = [one for one in made if one.owner == owner]
             await recall(storage, seed, owner, queries, mine, estate)
-        await compare_writes(storage, seed, conninfo, SCHEMA, estate)
         seed.connection.close()
     finally:
         await storage.close()

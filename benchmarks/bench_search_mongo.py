@@ -1,9 +1,9 @@
-"""What a search of MongoDB costs at 10,000 readable passages, warm and cold, and get, create and patch.
+"""What a search of MongoDB costs at 10,000 readable passages, warm and cold.
 
 Beside it, in turn within each round, PyMongo alone on the same documents. Warm: a query for the scope's revisions, one
 product with the matrix that the process has, and the page's contents. Cold: the same vectors read in raw batches into a
-matrix, the product, and the contents. Neither decides who may read, and neither asks for words. Writes are the same
-statements in one transaction. The server is one of the benchmark's own. A ratio is the median of the rounds' own.
+matrix, the product, and the contents. Neither decides who may read, and neither asks for words. The server is one of
+the benchmark's own. A ratio is the median of the rounds' own.
 NumPy computes with one thread, as in ``muniment serve``.
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,17 +24,14 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from estate import DIMENSIONS, Estate, Query
-from mongo_load import OWNER, SPACE, Raw, fill
-from mongo_writes import Bare, Pair, Writing
-from numpy.typing import NDArray
+from estate import DIMENSIONS, Estate, Floats, Query, memories
+from mongo_load import Raw, fill
+from mongo_search import Plain
 from pymongo import AsyncMongoClient
 
-from muniment import access, lexical, ranking
-from muniment.ports import Audience, PluginContext, SearchQuery, Selector
-from muniment_storage_mongo import records
+from muniment import lexical, ranking
+from muniment.ports import Audience, PluginContext, SearchQuery, Selector, Space
 from muniment_storage_mongo.mongod import ReplicaSet
-from muniment_storage_mongo.schema import LANES, MEMORIES, PASSAGES, SPACE_INDEX
 from muniment_storage_mongo.storage import MongoStorage, create
 
 MEMORIES_READABLE = 10_000
@@ -42,52 +39,9 @@ ROUNDS = int(os.environ.get("ROUNDS", "15"))
 WARM = 10
 """Warm searches of a round; one is cold."""
 LIMIT = 10
-BATCH = 1_000
 DATABASE = "bench"
-KEY = access.user_key(OWNER)
-
-
-class Plain:
-    """Search by PyMongo and numpy alone, for one who may read one scope."""
-
-    def __init__(self, database: Raw) -> None:
-        self._database = database
-        self._seen: dict[int, int] = {}
-        self._ids: list[str] = []
-        self._matrix = np.zeros((0, DIMENSIONS), dtype=np.float32)
-
-    async def search(self, query: NDArray[np.float32]) -> list[dict[str, Any]]:
-        """The page, from what the process has if nothing changed."""
-        lanes = await self._database[LANES].find({"scope_key": KEY}, {"_id": 0, "lane": 1, "rev": 1}).to_list()
-        seen = {one["lane"]: one["rev"] for one in lanes}
-        if seen != self._seen:
-            await self._read()
-            self._seen = seen
-        cosines = self._matrix @ query
-        best = np.argpartition(cosines, -LIMIT)[-LIMIT:]
-        page: list[str] = [self._ids[place] for place in best[np.argsort(-cosines[best])].tolist()]
-        contents = self._database[MEMORIES].find({"_id": {"$in": page}}, records.MEMORY_FIELDS)
-        found = {one["_id"]: one async for one in contents}
-        return [found[one] for one in page]
-
-    async def _read(self) -> None:
-        """Every vector, and whose it is."""
-        within = {"scope_key": KEY, "space": SPACE.id}
-        fields = {"_id": 0, "memory": 1, "vector": 1}
-        passages = self._database[PASSAGES]
-        await self._decode(passages.find_raw_batches(within, fields, hint=SPACE_INDEX, batch_size=BATCH))
-
-    async def _decode(self, batches: AsyncIterable[Any]) -> None:
-        """Raw batches of documents that are known to have one layout."""
-        parts: list[NDArray[np.float32]] = []
-        self._ids = []
-        async for batch in batches:
-            size = int.from_bytes(batch[:4], "little")
-            table = np.frombuffer(batch, dtype=np.uint8).reshape(-1, size)
-            at = batch.index(b"memory\0") + 11
-            self._ids += [row.tobytes().decode() for row in table[:, at : at + 36]]
-            parts.append(np.ascontiguousarray(table[:, -1 - 4 * DIMENSIONS : -1]).view("<f4"))
-        self._matrix = np.concatenate(parts)
+OWNER = "ann"
+SPACE = Space("bench:384", "bench", "bench", DIMENSIONS, "mean", True, 256)
 
 
 class Bench:
@@ -98,7 +52,7 @@ class Bench:
         self._storage = storage
         self._raw = raw
         self._queries = queries
-        self._plain = Plain(raw)
+        self._plain = Plain(raw, OWNER, SPACE.id)
         self.spent: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
 
     async def searches(self) -> None:
@@ -117,7 +71,7 @@ class Bench:
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: self._ours(self._storage, by_meaning(query)),
             lambda: self._ours(self._storage, hybrid(query)),
-            lambda: self._plain.search(query.vector),
+            lambda: self._plain.search(query.vector, LIMIT),
         ]
         times = [await clocked(call) for call in calls[::order]]
         ours, whole, plain = times[::order]
@@ -131,10 +85,10 @@ class Bench:
             stack.push_async_callback(storage.close)
             client = await stack.enter_async_context(AsyncMongoClient[dict[str, Any]](self._url, tz_aware=True))
             await client.admin.command("ping")
-            plain = Plain(client[DATABASE])
+            plain = Plain(client[DATABASE], OWNER, SPACE.id)
             calls: list[Callable[[], Awaitable[object]]] = [
                 lambda: self._ours(storage, by_meaning(query)),
-                lambda: plain.search(query.vector),
+                lambda: plain.search(query.vector, LIMIT),
             ]
             ours, raw = [await clocked(call) for call in calls[::order]][::order]
             return ours, raw
@@ -142,26 +96,11 @@ class Bench:
     async def _ours(self, storage: MongoStorage, query: SearchQuery) -> list[str]:
         return [one.memory.id for one in await storage.search(Audience(OWNER), Selector(), query)]
 
-    async def writes(self, estate: Estate) -> None:
-        """Get, create and patch, in turn."""
-        writing = Writing(self._storage, Bare(self._raw), estate)
-        await writing.start()
-        for number in range(ROUNDS * 4 + 1):
-            for pair in writing.pairs():
-                times = await _both(pair, 1 if number % 2 else -1)
-                if number:
-                    self.spent[pair.name].append(times)
-
     async def agreed(self) -> None:
         """Both sides find the same."""
         for query in self._queries:
-            plain = [one["_id"] for one in await self._plain.search(query.vector)]
+            plain = [one["_id"] for one in await self._plain.search(query.vector, LIMIT)]
             assert await self._ours(self._storage, by_meaning(query)) == plain
-
-
-async def _both(pair: Pair, order: int) -> tuple[float, float]:
-    ours, raw = [await clocked(call) for call in (pair.ours, pair.raw)[::order]][::order]
-    return ours, raw
 
 
 async def clocked(call: Callable[[], Awaitable[object]]) -> float:
@@ -183,6 +122,11 @@ def by_meaning(query: Query) -> SearchQuery:
     return replace(hybrid(query), terms={}, tags=frozenset())
 
 
+def one_vector(estate: Estate) -> Callable[[int], Floats]:
+    """Each memory is one passage."""
+    return lambda text: estate.vectors(estate.texts[text].topic, 1)
+
+
 async def main() -> None:
     """Load, ask, print."""
     estate = Estate()
@@ -193,11 +137,11 @@ async def main() -> None:
             await storage.open()
             try:
                 await storage.register_space(SPACE, np.eye(DIMENSIONS, dtype=np.float32)[:1])
-                await fill(client[DATABASE], estate, MEMORIES_READABLE)
+                made = memories(estate, {OWNER: MEMORIES_READABLE}, 0, seed=1, vectors=one_vector(estate))
+                await fill(client[DATABASE], estate, made, SPACE.id)
                 bench = Bench(url, storage, client[DATABASE], estate.queries(WARM))
                 await bench.agreed()
                 await bench.searches()
-                await bench.writes(estate)
                 report(bench.spent)
             finally:
                 await storage.close()

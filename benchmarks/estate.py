@@ -1,4 +1,4 @@
-"""What the search benchmark stores and asks: seeded memories with the word frequencies of real text, and queries.
+"""What the benchmarks store and ask: seeded memories with the word frequencies of real text, and queries.
 
 Words follow Zipf and Mandelbrot's law, with English stop words in front as in real text; a memory has about 1,000
 characters, some words of one topic, up to 4 tags, and 1 to 3 passages whose vectors lie around its topic.
@@ -7,9 +7,10 @@ characters, some words of one topic, up to 4 tags, and 1 to 3 passages whose vec
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ TEXTS = 3_000
 VOCABULARY = 30_000
 TOPICS = 200
 TAGS = 200
+STRANGERS = 500
+"""How many owners the memories of others have."""
 _STOP_WORDS = """
     the of and to a in is it that for was on are as with be by this at from not or an have which but were they you all
     their has had will can there been if would who what when more so some no about than them only its other into
@@ -103,3 +106,39 @@ class Estate:
             vector = (between / np.linalg.norm(between)).astype(np.float32)
             made.append(Query(" ".join(words), f"tag{int(self.numbers.integers(3, 60))}", vector))
         return made
+
+
+@dataclass
+class Memory:
+    """One memory to be."""
+
+    id: str
+    owner: str
+    text: int
+    tags: list[str]
+    vectors: Floats
+
+    @property
+    def whole(self) -> Floats:
+        """One vector for the whole text."""
+        mean = self.vectors.mean(axis=0)
+        return (mean / np.linalg.norm(mean)).astype(np.float32)
+
+
+def memories(
+    estate: Estate, owned: dict[str, int], others: int, seed: int, *, vectors: Callable[[int], Floats] | None = None
+) -> list[Memory]:
+    """The memories in their order of arrival, ``others`` of them strangers'.
+
+    ``vectors`` gives those of a text by its number; without it a memory has 1 to 3 around its topic.
+    """
+    dice = random.Random(seed)
+    owners = [owner for owner, count in owned.items() for _ in range(count)]
+    owners += [f"stranger{dice.randrange(STRANGERS)}" for _ in range(others)]
+    dice.shuffle(owners)
+    made: list[Memory] = []
+    for owner in owners:
+        text = dice.randrange(len(estate.texts))
+        drawn = vectors(text) if vectors else estate.vectors(estate.texts[text].topic, 1 + len(made) % 3)
+        made.append(Memory(str(UUID(int=dice.getrandbits(128))), owner, text, estate.tags(), drawn))
+    return made

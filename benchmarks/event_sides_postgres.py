@@ -128,7 +128,7 @@ async def ground(agents: Sequence[Agent]) -> AsyncGenerator[Rows]:
         conninfo = running.start()
         storage = create(PluginContext("embedded:", directory, {"pool_size": CONNECTIONS}))
         async with AsyncExitStack() as stack:
-            made = [await _connected(conninfo) for _ in range(CONNECTIONS + 1)]
+            made = [await connected(conninfo) for _ in range(CONNECTIONS + 1)]
             for one in made:
                 stack.push_async_callback(one.close)
             process = int((directory / "postgres" / "postmaster.pid").read_text().split()[0])
@@ -139,8 +139,8 @@ async def ground(agents: Sequence[Agent]) -> AsyncGenerator[Rows]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _connected(conninfo: str) -> AsyncConnection[Any]:
+async def connected(conninfo: str, schema: str = SCHEMA) -> AsyncConnection[Any]:
     """A connection set as the storage sets its own."""
-    settings = f"search_path={SCHEMA},public jit=off plan_cache_mode=force_generic_plan timezone=UTC"
-    options = " ".join(f"-c {one}" for one in (*settings.split(), "max_parallel_workers_per_gather=0"))
+    settings = f"search_path={schema},public jit=off timezone=UTC max_parallel_workers_per_gather=0"
+    options = " ".join(f"-c {one}" for one in settings.split())
     return await AsyncConnection.connect(conninfo, autocommit=True, options=options)

@@ -18,9 +18,10 @@ class Processors:
 
     def milliseconds(self) -> float:
         """Milliseconds used so far, client and server together."""
+        client = time.process_time() - self._client  # before it is spent on looking
         self._seen.update(self._server())
         server = sum(used - self._base.get(thread, 0) for thread, used in self._seen.items())
-        return (time.process_time() - self._client) * 1e3 + server / 1e6
+        return client * 1e3 + server / 1e6
 
     def _server(self) -> dict[int, int]:
         """Nanoseconds by thread of the server."""

@@ -1,26 +1,18 @@
-"""Fills both shapes of the search benchmark with the same memories, in one shuffled order of arrival, by COPY.
-
-The vectors of the readable memories are kept here, for the exact answers that recall is measured by.
-"""
+"""Fills PostgreSQL, and the other shape of the search benchmark, with memories in their order of arrival, by COPY."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import psycopg
-from estate import Estate, Floats
+from estate import Estate, Memory
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from muniment import access, lexical
 
-STRANGERS = 500
-"""How many owners the other memories have."""
 _OURS = """
 CREATE TEMP TABLE text_terms (text integer PRIMARY KEY, length integer, terms text[], frequencies integer[]);
 CREATE TEMP TABLE arrival (number bigint PRIMARY KEY, scope integer, id text, text integer, tags text[]);
@@ -38,44 +30,6 @@ ALTER TABLE posting ADD CONSTRAINT posting_pkey PRIMARY KEY (scope, term, memory
 SELECT setval(pg_get_serial_sequence('memory', 'number'), (SELECT max(number) FROM arrival));
 SELECT setval(pg_get_serial_sequence('scope', 'number'), (SELECT max(number) FROM scope))
 """
-
-
-@dataclass
-class Memory:
-    """One memory to be."""
-
-    id: str
-    owner: str
-    text: int
-    tags: list[str]
-    vectors: Floats
-
-    @property
-    def whole(self) -> Floats:
-        """One vector for the whole text, as the other shape has it."""
-        mean = self.vectors.mean(axis=0)
-        return (mean / np.linalg.norm(mean)).astype(np.float32)
-
-
-@dataclass
-class Loaded:
-    """What there is, by owner."""
-
-    memories: dict[str, list[Memory]] = field(default_factory=dict[str, list[Memory]])
-
-
-def memories(estate: Estate, owned: dict[str, int], others: int, seed: int) -> list[Memory]:
-    """The memories in their order of arrival."""
-    dice = random.Random(seed)
-    owners = [owner for owner, count in owned.items() for _ in range(count)]
-    owners += [f"stranger{dice.randrange(STRANGERS)}" for _ in range(others)]
-    dice.shuffle(owners)
-    made: list[Memory] = []
-    for owner in owners:
-        text = dice.randrange(len(estate.texts))
-        vectors = estate.vectors(estate.texts[text].topic, 1 + len(made) % 3)
-        made.append(Memory(str(UUID(int=dice.getrandbits(128))), owner, text, estate.tags(), vectors))
-    return made
 
 
 def load_ours(conninfo: str, schema: str, space: int, estate: Estate, made: Sequence[Memory]) -> None:

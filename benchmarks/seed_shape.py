@@ -45,7 +45,6 @@ SELECT id, cardinality(ARRAY(SELECT unnest(tags) INTERSECT SELECT unnest(%(tags)
 WHERE user_id = %(user)s AND tags && %(tags)s::text[] ORDER BY score DESC LIMIT 50
 """
 LEGS = {"meaning": MEANING, "words": WORDS, "tags": TAGS}
-INSERT = "INSERT INTO seed_memory (id, user_id, content, tags, embedding) VALUES (%s, %s, %s, %s, %s)"
 
 
 class SeedShape:

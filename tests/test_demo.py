@@ -162,6 +162,14 @@ def test_a_server_that_does_not_start(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_options_of_plugins_reach_its_servers(tmp_path: Path) -> None:
+    """They are the machine's, such as whether root may start a database; nothing else of the configuration is taken."""
+    done = demo(tmp_path, MUNIMENT_PLUGINS='{"storage-postgres": {"as_root": "perhaps"}}', MUNIMENT_STORAGE="nonsense:")
+
+    assert done.returncode == 1
+    assert "as_root" in done.stderr
+
+
 def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
     """Without the model and without a network it ends soon, with the cause and the remedy."""
     started = time.monotonic()

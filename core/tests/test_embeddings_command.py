@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from muniment.config import Settings
 from muniment.engine import Engine
 from muniment.errors import ConfigurationError
 from muniment.models import CallContext, Principal
-from muniment.ports import PluginContext, Vectors
+from muniment.ports import PluginContext, Space, Vectors
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
 
 OLD, NEW = "hash:64", "hash:96"
@@ -59,6 +60,11 @@ def vectors(data: ReferenceData, embedder: str) -> list[Vectors]:
     rows = sorted(data.memories.values(), key=lambda row: row.id)
     space = space_of(embedder)
     return [vector for row in rows for (of, _), vector in sorted(row.passages.items()) if of == space]
+
+
+def configure(embedder: str) -> None:
+    """Write it into the configuration's file."""
+    Path("muniment.toml").write_text(f'embedder = "{embedder}"\n', encoding="utf-8")
 
 
 def configured() -> str:
@@ -216,3 +222,55 @@ def test_a_file_that_is_no_toml_is_left_alone(tmp_path: Path) -> None:
     file.write_text("embedder = \n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match='write embedder = "hash:96" into it'):
         config_file.with_value(file, "embedder", NEW)
+
+
+def test_a_command_gives_the_handlers_of_signals_back(data: ReferenceData) -> None:
+    """Whoever calls it in a process of their own is ended by signals as before."""
+    serve(data, OLD, 1)
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert cli.run(["reembed"]) == 0
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_back_from_none(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:
+    """The way back is to the embedder that served last, and until then the status says that none does."""
+    serve(data, OLD, 1)
+    serve(data, NEW, 1)
+    configure("none")
+    assert cli.run(["embeddings", "status"]) == 0
+    said = capsys.readouterr().out
+    assert "embedder none: servers answer by words and tags" in said
+    assert f"rollback goes back to {NEW}" in said
+    assert cli.run(["embeddings", "rollback"]) == 0
+    assert configured() == NEW
+
+
+def test_no_way_back_where_options_changed(
+    data: ReferenceData, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedder would make vectors in another space; nothing is changed, and what is to be changed is said."""
+    serve(data, OLD, 1)
+    serve(data, NEW, 1)
+    configure(NEW)
+    before = state(capsys)
+
+    async def other(embedder: HashEmbedder) -> Space:
+        return Space(f"{embedder.name}:other", "hash", "hash", embedder.dimensions, "mean", True, 254)
+
+    old = space_of(OLD)
+    with monkeypatch.context() as patched:
+        patched.setattr(HashEmbedder, "space", other)
+        code = cli.run(["embeddings", "rollback"])
+    assert code == cli.MISCONFIGURED
+    said = capsys.readouterr().err
+    assert old in said
+    assert "set the plugin's options, such as model_name or dimensions, back" in said
+    assert state(capsys) == before
+    assert configured() == NEW
+
+
+def test_what_is_refused_registers_no_space(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:
+    """An embedder without vectors is not activated, and leaves nothing behind."""
+    serve(data, OLD, MEMORIES)
+    assert cli.run(["embeddings", "activate", NEW]) == cli.MISCONFIGURED
+    assert list(state(capsys)) == [space_of(OLD)]

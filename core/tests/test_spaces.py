@@ -12,6 +12,7 @@ import pytest
 from muniment.engine import Engine, background, completeness
 from muniment.engine.completeness import notice
 from muniment.engine.embeddings import EmbedderState
+from muniment.engine.space_registry import standings
 from muniment.engine.vectors import VectorCache, VectorSource
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, InvalidInput
 from muniment.models import CallContext, EmbeddingState, Principal, Receipt, SearchPage
@@ -274,14 +275,17 @@ async def test_a_swap_ends_by_itself() -> None:
 
 
 async def test_an_outage_is_healed_as_soon_as_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What shows that the embedder works again announces it."""
+    """The background finds that out by itself; until then neither a write nor a search waits for the embedder."""
     monkeypatch.setattr(background, "INTERVAL", 3_600.0)
-    monkeypatch.setattr(background, "SOON", 0.0)
+    monkeypatch.setattr(background, "SOON", 0.05)
+    monkeypatch.setattr(background, "LATER", 0.1)
     embedder = Recording()
-    down = False
+    down, refused = False, 0
 
     async def embed_passages(texts: Sequence[str]) -> Vectors:
+        nonlocal refused
         if down:
+            refused += 1
             raise EmbedderUnavailable
         return await HashEmbedder.embed_passages(embedder, texts)
 
@@ -292,14 +296,41 @@ async def test_an_outage_is_healed_as_soon_as_it_is_over(monkeypatch: pytest.Mon
         down = True
         receipts = [await write(engine, f"note {number}") for number in range(30)]
         assert {receipt.embedding for receipt in receipts} == {EmbeddingState.PENDING}
-        for _ in range(500):
-            await asyncio.sleep(0)
-        down = False
-        for _ in range(500):
-            await asyncio.sleep(0)
+        page = await search(engine, "note")
+        assert page.degraded is not None
+        assert "unavailable" in page.degraded
+        assert refused < 5
         assert not any(row.embedded for row in storage.data.memories.values())
-        await search(engine, "note")
+        down = False
         await until(lambda: all(row.embedded for row in storage.data.memories.values()))
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_space_that_is_pruned_while_a_server_uses_it(background: bool) -> None:
+    """The server goes on: a write registers the space again and has its vectors, what was there gets them anew, and the
+    space that was made active elsewhere stays the active one."""
+    data = ReferenceData()
+    async with Engine(ReferenceStorage(data), HashEmbedder(64), background=background) as engine:
+        first = await write(engine, "the lighthouse")
+        space = (await engine.embeddings.space()).id
+        other = ReferenceStorage(data)
+        await stored(data, HashEmbedder(96), "the other")
+        assert await other.drop_space(space)
+
+        receipt = await write(engine, "the harbour")
+        assert receipt.embedding is EmbeddingState.READY
+        if not background:
+            assert await engine.embeddings.heal() == 2
+        async with asyncio.timeout(20):
+            await until(lambda: all(space in row.embedded for row in data.memories.values()))
+        page = await search(engine, "the lighthouse")
+        assert page.items[0].memory.id == first.id
+        assert page.items[0].meaning is not None
+        edited = await engine.call("memory.patch", {"id": first.id, "old_string": "the", "new_string": "a"}, ANN)
+        assert isinstance(edited, Receipt)
+        assert edited.embedding is EmbeddingState.READY
+    standing = await standings(other)
+    assert [(one.space.dimensions, one.active) for one in standing] == [(96, True), (64, False)]
 
 
 async def test_an_older_storage_serves_as_ever() -> None:

@@ -52,10 +52,12 @@ class Broken(HashEmbedder):
 
 
 async def test_an_operation_is_seen_with_what_it_does() -> None:
-    """Its name and its caller; within it the rankers, and each method of the storage and of the embedder."""
+    """Its name and its caller; within it the rankers, and each method of the storage and of the embedder. How much of
+    the space is complete is known from an earlier search."""
     recorder = Recorder()
     async with Engine(ReferenceStorage(), HashEmbedder(), background=False, watch=recorder.watch) as engine:
         await engine.call("memory.write", {"content": "a lighthouse"}, ANN)
+        await engine.call("memory.search", {"query": "lighthouse"}, ANN)
         recorder.seen.clear()
         await engine.call("memory.search", {"query": "lighthouse"}, ANN)
 

@@ -48,7 +48,8 @@ _SECRET_PROPERTY = re.compile(rf"(?i)({_SECRET}:)[^\s:&,][^&,\s]*")
 _API_TOKEN = re.compile(r"(muniment_)[A-Za-z0-9_-]{43,}")
 _JWT = re.compile(r"(?<![\w-])((?>[\w-]*?eyJ))[\w-]*+(?:\.[\w-]*+){2,4}", re.ASCII)
 """Of three parts, or of five where it is encrypted. Looked for once in each run of its characters."""
-_SECRET_NAME = re.compile(r"(?i)password|secret|token|key|credential")
+_SECRET_NAME = re.compile(r"(?i)(?:password|secret|token|key|credential)(?!.*_env$)")
+"""``api_key_env`` names a variable, which whoever looks for a mistake wants to see."""
 
 
 def redact(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,17 @@ def test_what_an_export_needs_is_named(weights: Path, tmp_path: Path, monkeypatc
     with pytest.raises(ConfigurationError, match="torch and onnxscript must be installed") as refused:
         export.export(f"local:{NAME}", tmp_path)
     assert 'pip install "muniment-embed-local[torch]"' in refused.value.message
+
+
+def test_a_library_that_is_not_needed_is_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    """PyTorch's lines about torchvision are kept back while it exports, also where it is imported meanwhile."""
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    with export._quiet():  # pyright: ignore[reportPrivateUsage]
+        log.setLevel(logging.WARNING)
+        log.warning("torchvision is not installed. Skipping %s", "torchvision::nms")
+        log.warning("Something that matters.")
+    log.warning("torchvision is not installed.")
+    assert caplog.messages == ["Something that matters.", "torchvision is not installed."]
 
 
 def test_other_vectors_are_never_kept(

@@ -101,6 +101,9 @@ async def test_a_failed_load_is_shared_and_can_be_tried_again(weights: Path, tmp
     """Those who waited for a failed load get its refusal; who asks afterwards makes it be tried again."""
     directory = tmp_path / "all-MiniLM-L6-v2"
     directory.mkdir()
+    for file in weights.iterdir():
+        (directory / file.name).symlink_to(file)
+    (directory / "modules.json").unlink()
     (directory / "modules.json").write_text("{ damaged")
     embedder = LocalEmbedder(str(directory))
     await embedder.open()
@@ -110,8 +113,7 @@ async def test_a_failed_load_is_shared_and_can_be_tried_again(weights: Path, tmp
     assert str(directory) in first.message
     assert not embedder.ready
     (directory / "modules.json").unlink()
-    for file in weights.iterdir():
-        (directory / file.name).symlink_to(file)
+    (directory / "modules.json").symlink_to(weights / "modules.json")
     assert (await embedder.space()).model == "all-MiniLM-L6-v2"
     await embedder.close()
 
@@ -170,6 +172,9 @@ async def test_work_is_done_by_priority_and_can_be_taken_back() -> None:
     ("options", "named"),
     [
         ({"threads": 0}, "threads"),
+        ({"threads": True}, "threads"),
+        ({"threads": "2"}, "threads"),
+        ({"model_name": ""}, "model_name"),
         ({"thread": 1}, "thread"),
         ({"model_name": "a b"}, "model_name"),
         ({"engine": "jax"}, "engine"),
@@ -178,6 +183,13 @@ async def test_work_is_done_by_priority_and_can_be_taken_back() -> None:
 def test_wrong_options_are_refused(options: dict[str, object], named: str) -> None:
     """An option that is unknown or out of range is refused by its name."""
     with pytest.raises(ConfigurationError, match=f"^{named}, set in "):
+        create(PluginContext(spec="local:all-MiniLM-L6-v2", data_dir=Path(), options=options))
+
+
+def test_a_wrong_model_name_is_told_in_words() -> None:
+    """Not by a pattern."""
+    options = {"model_name": ""}
+    with pytest.raises(ConfigurationError, match="must be a name of 1 to 200 letters, digits"):
         create(PluginContext(spec="local:all-MiniLM-L6-v2", data_dir=Path(), options=options))
 
 
@@ -196,9 +208,9 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loads: list[str] = []
     real = engines.load
 
-    def load(name: str, directory: Path, options: Options, go_on: Callable[[], None]) -> Model:
+    def load(name: str, directory: Path, options: Options, go_on: Callable[[], None], *, configured: str) -> Model:
         loads.append(name)
-        return real(name, directory, options, go_on)
+        return real(name, directory, options, go_on, configured=configured)
 
     monkeypatch.setattr(engines, "load", load)
     return loads

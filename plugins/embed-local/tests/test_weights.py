@@ -142,11 +142,9 @@ async def test_damaged_files_are_named(weights: Path, tmp_path: Path, damage: st
         (copy / "model.safetensors").write_bytes((weights / "model.safetensors").read_bytes()[:1_000_000])
     else:
         (copy / "tokenizer.json").write_text("{")
-    embedder = LocalEmbedder(str(copy))
-    await embedder.open()
-    with pytest.raises(ConfigurationError, match=r"damaged.*whole copy"):
-        await embedder.space()
-    await embedder.close()
+    with pytest.raises(ConfigurationError, match=r"damaged.*whole copy") as refused:
+        await _space(LocalEmbedder(str(copy)))
+    assert refused.value.message.startswith(f"embedder local:{copy}: ")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from muniment.ports import Embedder, PluginContext
 from muniment_embed_openai.embedder import OpenAIEmbedder, create
 from muniment_embed_openai.options import Options, access
 
+WHOLE_NUMBERS = ("dimensions", "max_retries", "concurrency", "passage_bytes", "batch_texts", "batch_bytes")
 PLUGIN = Path(__file__).parent.parent
 KEY = "0f1c0d9a7eb24c5d9a7eb24c5d9a7eb2"
 ENTRY_POINT = """
@@ -80,6 +81,9 @@ def test_what_is_no_model_s_name_is_refused(spec: str) -> None:
         ("batch_texts", 2_049),
         ("batch_bytes", 300_001),
         ("model_name", "a b"),
+        ("model_name", ""),
+        ("timeout", True),
+        *((name, value) for name in WHOLE_NUMBERS for value in (True, "8192", 8192.0)),
     ],
 )
 def test_wrong_options_are_refused(name: str, value: Any) -> None:
@@ -87,6 +91,26 @@ def test_wrong_options_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"^{name}, set in \[plugins.embed-openai\]") as refused:
         made(**{name: value})
     assert KEY not in f"{refused.value.body()}{refused.value.__cause__!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("api_key_env", f"sk-{KEY}", "must be the name of an environment variable, in capitals .*, not the key itself"),
+        ("api_key_env", "", "must be the name of an environment variable"),
+        ("model_name", "", "must be a name of 1 to 200 letters, digits"),
+        ("organization", "a b", "must be 1 to 200 characters"),
+        ("project", "", "must be 1 to 200 characters"),
+        ("max_retries", True, "valid integer"),
+        ("timeout", True, "valid number"),
+    ],
+)
+def test_a_wrong_option_is_told_in_words(name: str, value: Any, says: str) -> None:
+    """What it must be, not a pattern."""
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        made(**{name: value})
+    assert KEY not in str(refused.value.body())
+    assert "pattern" not in refused.value.message
 
 
 def test_every_option_and_every_reason_is_documented() -> None:

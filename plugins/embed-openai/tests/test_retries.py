@@ -30,6 +30,26 @@ async def test_an_answer_that_breaks_off_is_asked_for_again(api: LoopbackApi, op
         await embedder.embed_passages(["a text"])
 
 
+async def test_an_answer_that_came_whole_is_not_asked_for_again(api: LoopbackApi, opened: Opened) -> None:
+    """Its length is the one that was announced: whoever wrote it, wrote no more, and writes the same again."""
+    embedder = await opened(max_retries=3)
+    await embedder.space()
+    api.asked.clear()
+    api.then(says(b'{"object": "li'))
+    with pytest.raises(EmbedderUnavailable, match="cannot be read"):
+        await embedder.embed_passages(["a text"])
+    assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 599])
+async def test_each_status_that_may_pass_is_tried_again(status: int, api: LoopbackApi, opened: Opened) -> None:
+    """As the README lists them."""
+    embedder = await opened(max_retries=1)
+    await embedder.space()
+    api.then(refuses(status, headers={"retry-after-ms": "1"}))
+    assert len(await embedder.embed_passages(["a text"])) == 1
+
+
 @pytest.mark.parametrize("wait", [{"retry-after": "0"}, {"retry-after-ms": "1"}, {"retry-after": "soon"}, {}])
 async def test_a_storm_of_refusals_passes(wait: dict[str, str], api: LoopbackApi, opened: Opened) -> None:
     """As many attempts as set are made for 429, 5xx and the like, and no more."""

@@ -136,7 +136,7 @@ def _storage_under(target: Target, on: str) -> StorageTarget[Any]:
 
     if isinstance(target, StorageTarget):
         raise ConfigurationError(f"{target.name} keeps its data itself; --on is for embedders and transports.")
-    under = cast("Target", target_of(on, None))
+    under = target_of(on, None)
     if not isinstance(under, StorageTarget):
         raise ConfigurationError(f"--on {on} is no storage; name one that `muniment plugins` lists as a storage.")
     return cast("StorageTarget[Any]", under)

@@ -31,10 +31,10 @@ def command(directory: Path | None, storage: str, embedder: str, keep: bool) -> 
     from muniment.cli.ending import Ending
     from muniment.demo import run
 
-    ending = Ending()
     codes: list[int] = []
 
     async def show() -> None:
         codes.append(await run(directory, storage=storage, embedder=embedder, keep=keep))
 
-    return codes[0] if asyncio.run(ending.completes(show())) else INTERRUPTED
+    with Ending() as ending:
+        return codes[0] if asyncio.run(ending.completes(show())) else INTERRUPTED

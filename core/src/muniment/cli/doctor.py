@@ -43,6 +43,11 @@ def command(**flags: Any) -> int:
         for finding in found:
             findings.append(finding)
             _print_finding(finding)
+    if all(finding.ok for finding in findings):
+        # What is broken was said; a model that is not there would be looked for.
+        for finding in within(PATIENCE, vectors.__name__, lambda: vectors(plugins, loaded)):
+            findings.append(finding)
+            _print_finding(finding)
     bad = sum(not finding.ok for finding in findings)
     click.echo(f"\n{bad} of {len(findings)} checks failed." if bad else f"\nAll {len(findings)} checks are well.")
     if _hanging():
@@ -91,7 +96,7 @@ def storage(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
 
 
 def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
-    """That the embedder opens; its model is not loaded, and where that is its plugin finds."""
+    """That the embedder opens; where its model is its plugin finds."""
     from muniment.config import redact
     from muniment.hookspecs import Finding
 
@@ -105,9 +110,26 @@ def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
             await seat.open()
         finally:
             await seat.close()
-        return [Finding(subject, True, "it opens; its model was not loaded")]
+        return [Finding(subject, True, "it opens")]
 
     return _refusals(subject, look)
+
+
+def vectors(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That the configured model is the one that made the stored vectors, and how many memories wait for theirs."""
+    from muniment.engine.space_registry import found_out
+    from muniment.hookspecs import Finding
+
+    async def look() -> Sequence[Finding]:
+        embedder = plugins.embedder(loaded.embedder, loaded)
+        seat = plugins.storage(loaded.storage, loaded)
+        try:
+            await seat.open()
+            return [Finding("vectors", True, said) for said in await found_out(seat, embedder)]
+        finally:
+            await seat.close()
+
+    return _refusals("vectors", look)
 
 
 def authentication(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:

@@ -15,8 +15,9 @@ from muniment.errors import ConfigurationError
 if TYPE_CHECKING:
     from muniment.config import Settings
     from muniment.engine.space_registry import Standing
-    from muniment.ports import Storage
+    from muniment.ports import Space, Storage
 
+NONE = "none"
 T = TypeVar("T")
 
 
@@ -72,16 +73,31 @@ def rollback(**flags: Any) -> None:
     """Go back to the embedder whose space served before the active one, and write it into the configuration's file.
 
     Its vectors are those that were kept; what was written meanwhile gets its own from the next server, or from
-    `muniment reembed`. Servers use it once they are started again.
+    `muniment reembed`. Servers use it once they are started again. From embedder none the way back is to the active
+    space's own. Refused where the embedder's options have changed since, such as its dimensions.
     """
     from muniment.engine.space_registry import go_back, space_storage
 
-    async def back(storage: Storage) -> Standing:
-        return await go_back(space_storage(storage))
-
     loaded = options.settings(flags)
+    plugins = options.plugins(loaded)
+    from_none = loaded.embedder == NONE
+
+    async def space_of(spec: str) -> Space | None:
+        embedder = plugins.embedder(spec, loaded)
+        if embedder is None:
+            return None
+        await embedder.open()
+        try:
+            return await embedder.space()
+        finally:
+            await embedder.close()
+
+    async def back(storage: Storage) -> Standing:
+        return await go_back(space_storage(storage), space_of, from_none=from_none)
+
     standing = _run(loaded, back)
-    click.echo(f"{standing.space.id} is the active space again; {_share(standing)} have their vectors in it.")
+    word = "still" if from_none else "again"
+    click.echo(f"{standing.space.id} is the active space {word}; {_share(standing)} have their vectors in it.")
     assert standing.registered.embedder is not None
     _configure(loaded, standing.registered.embedder)
 
@@ -95,6 +111,7 @@ def prune(ids: tuple[str, ...], yes: bool, **flags: Any) -> None:
 
     There is no way back to them but embedding everything again. The active space stays. Without a name nothing is
     deleted while the active space lacks vectors, and one that never served, such as one that is being filled, stays.
+    Start servers again that still have one of these embedders beforehand: they would make its vectors once more.
     It can be interrupted and repeated.
     """
     from muniment.engine.space_registry import prunable, space_storage
@@ -166,7 +183,12 @@ def _configure(loaded: Settings, embedder: str) -> None:
 def _hint(loaded: Settings, found: Sequence[Standing]) -> None:
     """Say so where the configuration names another embedder than the one that serves."""
     active = next((one for one in found if one.active), None)
-    if active is not None and active.registered.embedder != loaded.embedder:
+    if active is not None and loaded.embedder == NONE:
+        click.echo(
+            "The configuration has embedder none: servers answer by words and tags, and make no vectors. These are "
+            f"kept; muniment embeddings rollback goes back to {active.registered.embedder}."
+        )
+    elif active is not None and active.registered.embedder != loaded.embedder:
         click.echo(
             f"The configuration has embedder {loaded.embedder}, and the active space is of "
             f"{active.registered.embedder}: the next server that starts makes the configured one active."

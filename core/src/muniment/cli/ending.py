@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Self
 
 from muniment.serving.signals import Caught
 
@@ -15,14 +15,21 @@ _log = logging.getLogger(__name__)
 class Ending:
     """The first SIGTERM or SIGINT since it was made ends what ``completes`` runs; the third one kills the process.
 
-    Made before anything is opened, so that no signal finds the process unprepared. ``signal`` is the one that came.
+    Made before anything is opened, so that no signal finds the process unprepared. ``signal`` is the one that came. As
+    a context manager it gives the process its handlers back at the end.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
-        Caught(self._on_first)
+        self._caught = Caught(self._on_first)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._caught.give_back()
 
     async def completes(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Run ``work``; False where a signal ended it, or came before it began. Raises what it raises."""

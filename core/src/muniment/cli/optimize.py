@@ -23,12 +23,10 @@ def command(**flags: Any) -> int:
 
     from muniment.cli import INTERRUPTED
     from muniment.cli.ending import Ending
-    from muniment.ports import MaintainedStorage
 
-    ending = Ending()
     loaded = options.settings(flags)
     storage = options.plugins(loaded).storage(loaded.storage, loaded)
-    if not isinstance(storage, MaintainedStorage):
+    if not callable(getattr(storage, "optimize", None)):
         raise CapabilityNotSupported(
             "The storage's plugin was written for a contract before 1.2 and has nothing to optimize; upgrade it."
         )
@@ -38,13 +36,15 @@ def command(**flags: Any) -> int:
         await storage.open()
         done.extend(await storage.optimize())
 
-    async def optimize() -> bool:
+    async def optimize(ending: Ending) -> bool:
         try:
             return await ending.completes(work())
         finally:
             await storage.close()
 
-    if not asyncio.run(optimize()):
+    with Ending() as ending:
+        whole = asyncio.run(optimize(ending))
+    if not whole:
         return INTERRUPTED
     for step in done or ("Nothing to do.",):
         click.echo(step)

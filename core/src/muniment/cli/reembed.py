@@ -39,7 +39,6 @@ def command(to: str | None, batch: int | None, **flags: Any) -> int:
     from muniment.cli import FAILED, INTERRUPTED
     from muniment.cli.ending import Ending
 
-    ending = Ending()
     loaded = options.settings(flags)
     spec = to or loaded.embedder
     plugins = options.plugins(loaded)
@@ -47,7 +46,8 @@ def command(to: str | None, batch: int | None, **flags: Any) -> int:
     embedder = plugins.embedder(spec, loaded)
     if embedder is None:
         raise ConfigurationError("The embedder is none, which makes no vectors; name one with --to.")
-    whole = asyncio.run(_reembed(storage, embedder, batch, ending))
+    with Ending() as ending:
+        whole = asyncio.run(_reembed(storage, embedder, batch, ending))
     if whole is None:
         return INTERRUPTED
     return 0 if whole else FAILED

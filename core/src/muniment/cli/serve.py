@@ -62,6 +62,7 @@ def command(transports: tuple[str, ...], http: str | None, **flags: Any) -> int:
     from muniment.cli import INTERRUPTED
     from muniment.cli.ending import Ending
 
+    # For good: a signal that comes while the interpreter ends is no failure either.
     ending = Ending()
     # A search multiplies a matrix with one vector. More threads make that no faster: they wait for memory and for each
     # other, and take the cores from everything else. NumPy's library looks at this as it is loaded.

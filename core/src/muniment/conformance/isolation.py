@@ -29,9 +29,10 @@ async def isolated(target: Target, invariant: Invariant, seed: int, seconds: flo
     worlds: list[World] = []
     check = InThread(lambda: _timed(target, invariant, seed, seconds, worlds), hangs=lambda ended: ended.cut_off)
     check.start()
+    ended = asyncio.wrap_future(check.ended)
     try:
         patience = seconds + 2 * min(GRACE, seconds)
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(check.ended)), patience)
+        return await asyncio.wait_for(asyncio.shield(ended), patience)
     except TimeoutError:
         check.cancel()
         return _cut_off(f"after {seconds:g} s: it blocks the event loop, or cannot be cancelled", worlds)
@@ -39,7 +40,7 @@ async def isolated(target: Target, invariant: Invariant, seed: int, seconds: flo
         return in_words(error, _steps(worlds))
     except asyncio.CancelledError:
         check.cancel()
-        await asyncio.wait([asyncio.wrap_future(check.ended)], timeout=GRACE)
+        await asyncio.wait([ended], timeout=GRACE)
         raise
 
 

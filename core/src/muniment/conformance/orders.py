@@ -15,6 +15,7 @@ from muniment import access, lexical, ranking
 from muniment.conformance.loading import Row, apply_all, created, new_id, project, removed, shared
 from muniment.conformance.texts import word
 from muniment.conformance.world import holds, same
+from muniment.engine import spaces
 from muniment.models import RankerHit, Scope, Share
 from muniment.ports import (
     Audience,
@@ -130,7 +131,8 @@ def _asked(random: Random, places: Sequence[Placement], vocabulary: Sequence[str
 
 
 async def load(storage: Storage, made: Case) -> None:
-    """Store a case."""
+    """Store a case, its space registered."""
+    await spaces.register(storage, HashEmbedder())
     for new in made.projects:
         await storage.register_project(new)
     for change in made.shares:

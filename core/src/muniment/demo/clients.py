@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muniment.config import PREFIX, variable
 from muniment.errors import PluginError, StorageUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client
 
+PLUGINS = variable("plugins")
+"""Plugins' options are the machine's, such as whether root may start a database; all else is the demo's."""
 READ_TIMEOUT = 180.0
 """Seconds for one answer; a first one may wait for a database and a model."""
 
@@ -68,7 +71,7 @@ async def connected(name: str, options: Sequence[str], directory: Path, config: 
     except ImportError:
         raise PluginError("The demo speaks MCP and needs its plugin; pip install muniment-transport-mcp.") from None
     arguments = ["-m", "muniment", "serve", "--config", str(config), *options]
-    environment = {key: value for key, value in os.environ.items() if not key.upper().startswith("MUNIMENT_")}
+    environment = {key: value for key, value in os.environ.items() if key == PLUGINS or not _is_setting(key)}
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=directory)
     log = directory / f"{name}.log"
     with log.open("w", encoding="utf-8") as errors:
@@ -87,3 +90,7 @@ async def connected(name: str, options: Sequence[str], directory: Path, config: 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("muniment: ") if lines else "it said nothing; run muniment doctor."
+
+
+def _is_setting(name: str) -> bool:
+    return name.upper().startswith(PREFIX)

@@ -17,6 +17,8 @@ INTERVAL = 30.0
 SOON = 1.0
 """Seconds until another look after one that failed, or found nothing of what was announced, which is committed only
 after its announcement."""
+LATER = 10.0
+"""Each of several failures in a row doubles that time, up to so many: calls count on the recovery being noticed."""
 
 
 class Background:
@@ -45,7 +47,7 @@ class Background:
         self._embeddings.load()
         while await _healed(self._terms.heal):
             pass
-        announced = False
+        announced, pause = False, SOON
         while True:
             self._embeddings.pending.clear()
             try:
@@ -55,7 +57,10 @@ class Background:
                 return
             if healed is None:
                 # Each write that is left pending announces it, and an outage has many.
-                await asyncio.sleep(SOON)
+                await asyncio.sleep(pause)
+                pause = min(LATER, 2 * pause)
+                continue
+            pause = SOON
             announced = await self._announced(SOON if announced and healed == 0 else INTERVAL)
 
     async def _announced(self, seconds: float) -> bool:

@@ -23,6 +23,7 @@ from muniment.engine.vectors import VectorCache, VectorSource
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, InvalidInput, MunimentError
 from muniment.models import EmbeddingState
 from muniment.ports import Embedder, Index, Passages, PassageVector, Space, Storage, Vector
+from muniment.ports.refusals import NoSpace
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ PATIENCE = 3.0
 
 UNAVAILABLE = "the embedder is unavailable"
 """What a search's ``degraded`` says where the embedder cannot be used, other than while it loads or is busy."""
+
+_LATE = "the embedder did not answer in time"
 
 ANSWERED = "answered from words and tags"
 
@@ -66,8 +69,8 @@ class QueryVector:
 class Embeddings:
     """Everything that the engine asks of an embedder; ``embedder`` None means that none is configured.
 
-    ``looked_after`` says that a background task calls ``heal`` until nothing is left; ``cache`` is what is kept of
-    passages that were embedded.
+    ``looked_after`` says that a background task calls ``heal`` until nothing is left, and finds out when an embedder
+    that failed works again: until then no call waits for it. ``cache`` is what is kept of passages that were embedded.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class Embeddings:
         self._patience = patience
         self.pending = asyncio.Event()
         """Set when a write left passages without their vectors, and when an embedder that had failed works again."""
+        self._looked_after = looked_after
+        self._activated = False
         self._source = VectorSource(embedder, cache, recovered=self.pending.set) if embedder is not None else None
         self._completeness = Completeness(storage, looked_after=looked_after)
         self._filling: Filling | None = None
@@ -138,7 +143,8 @@ class Embeddings:
         """A content's terms and passages, of which only those not in ``stored`` are embedded.
 
         An embedder that is unavailable, does not take the text or is slower than the time-out leaves the new passages
-        pending; one whose model is still loading is not waited for so long. Raises EmbedderMismatch.
+        pending; one whose model is still loading is not waited for so long, and one that failed just before not at all.
+        Raises EmbedderMismatch.
         """
         terms = await analyse(content)
         if self._embedder is None or self._source is None:
@@ -146,12 +152,17 @@ class Embeddings:
         found: Passages | None = None
         try:
             async with asyncio.timeout(self._timeout if self._embedder.ready else self._patience):
+                if self._filling is None:
+                    self._check(self._failure)
                 space = await self.space()
                 texts = await cut(content, self._embedder, space.passage_tokens)
                 found = Passages(space.id, frozenset(texts), (), complete=False)
+                self._check(self._source.failure)
                 found = await self._embedded(self._source, space, texts, await stored(space.id))
         except (EmbedderUnavailable, ConfigurationError, InvalidInput, TimeoutError) as error:
-            log.warning("passages stay pending: %s", str(error) or "the embedder did not answer in time")
+            if isinstance(error, TimeoutError) and self._embedder.ready:
+                self._source.failure = EmbedderUnavailable(_LATE)
+            log.warning("passages stay pending: %s", str(error) or _LATE)
             self._completeness.changed()
             self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
@@ -163,6 +174,7 @@ class Embeddings:
             return QueryVector()
         try:
             async with asyncio.timeout(self._patience):
+                self._check(self._failure or self._source.failure)
                 space = await self.space()
                 vector = await self._source.of_query(space, text)
         except TimeoutError:
@@ -193,10 +205,28 @@ class Embeddings:
         async with self._healing:
             try:
                 completed = await filling.fill(self._completed)
+            except NoSpace:
+                self.forget()
+                raise
             finally:
                 if completed or not self._completeness.whole:
                     self._completeness.changed()
         return completed
+
+    def forget(self) -> None:
+        """The space was dropped while it was used: the next use registers it again, and what is there gets its vectors.
+
+        Which space is active stays as it is: whoever pruned this one swapped the embedder elsewhere.
+        """
+        if self._filling is not None:
+            log.warning(
+                "the space %s was pruned while this server makes and compares its vectors, which are made again now; "
+                "restart it with the embedder of the active space",
+                self._filling.space.id,
+            )
+        self._filling = None
+        self._completeness.changed()
+        self.pending.set()
 
     def load(self) -> None:
         """Begin to load the model and to enter its space, without waiting for it."""
@@ -220,7 +250,9 @@ class Embeddings:
         assert self._embedder is not None
         assert self._source is not None
         space = await spaces.register(self._storage, self._embedder)
-        await spaces.activate(self._storage, space, self._embedder.name)
+        if not self._activated:
+            await spaces.activate(self._storage, space, self._embedder.name)
+            self._activated = True
         self._filling = Filling(self._storage, self._source, space)
         return self._filling
 
@@ -238,6 +270,11 @@ class Embeddings:
         made = await source.of_passages(space, {key: text for key, text in texts.items() if key not in stored})
         vectors = tuple(PassageVector(key, vector) for key, vector in made.items())
         return Passages(space.id, frozenset(texts), vectors, complete=True)
+
+    def _check(self, failure: MunimentError | None) -> None:
+        """Raises EmbedderUnavailable for an embedder that failed, where the background notices when it works again."""
+        if self._looked_after and failure is not None and not isinstance(failure, EmbedderMismatch):
+            raise EmbedderUnavailable(failure.message)
 
     async def _completed(self, memories: int) -> None:
         if memories and self._completeness.whole:

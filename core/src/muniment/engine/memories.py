@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
+from typing import TypeVar
 from uuid import uuid4
 
 from muniment import access, limits, mutations
@@ -31,11 +32,31 @@ from muniment.ports import (
     Revise,
     Storage,
 )
+from muniment.ports.refusals import NoSpace
 
 _UNDATED = datetime.min.replace(tzinfo=UTC)
 """The time of a receipt that is not committed yet; the storage's clock replaces it."""
 _RETRY_SLEEP = 0.005
 """Seconds; the longest first pause before an unversioned patch is tried again, doubled each time."""
+
+
+S = TypeVar("S")
+
+
+def _with_its_space(
+    change: Callable[[Memories, CallContext, S], Awaitable[Receipt]],
+) -> Callable[[Memories, CallContext, S], Awaitable[Receipt]]:
+    """The change, made once more where it was refused since the embedder's space had been pruned meanwhile."""
+
+    @wraps(change)
+    async def changed(memories: Memories, context: CallContext, sent: S) -> Receipt:
+        try:
+            return await change(memories, context, sent)
+        except NoSpace:
+            memories.embeddings.forget()
+            return await change(memories, context, sent)
+
+    return changed
 
 
 class Memories:
@@ -51,10 +72,11 @@ class Memories:
     ) -> None:
         self._storage = storage
         self._projects = projects
-        self._embeddings = embeddings
+        self.embeddings = embeddings
         self._committed = committed
         self._idempotency = idempotency
 
+    @_with_its_space
     async def write(self, context: CallContext, sent: MemoryWrite) -> Receipt:
         """Store a new memory."""
         if (first := await self._replay(context, "memory.write", sent)) is not None:
@@ -62,7 +84,7 @@ class Memories:
         project = sent.project or (None if sent.scope == "user" else context.default_project)
         placement = await self._projects.place(context, sent.scope, project)
         mutations.check_content(sent.content)
-        index, state = await self._embeddings.index(sent.content, none_stored)
+        index, state = await self.embeddings.index(sent.content, none_stored)
         created = False
         if placement is None:
             assert project is not None
@@ -101,6 +123,7 @@ class Memories:
         except ReceiptTaken:
             return await self._first_receipt(context, "memory.write", sent)
 
+    @_with_its_space
     async def update(self, context: CallContext, sent: MemoryUpdate) -> Receipt:
         """Replace content or tags, or move a memory; what is not sent stays."""
         check_scope(sent.scope, sent.project)
@@ -118,6 +141,7 @@ class Memories:
         )
         return await self._revise(context, "memory.update", loaded, change)
 
+    @_with_its_space
     async def patch(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         """Replace one fragment; without a version, tried again on the newer text while others edit it."""
         if (first := await self._replay(context, "memory.patch", sent)) is not None:
@@ -142,11 +166,12 @@ class Memories:
         )
         return await self._commit(remove, self._receipt("memory.delete", facts))
 
+    @_with_its_space
     async def restore(self, context: CallContext, sent: MemoryRestore) -> Receipt:
         """Bring a deleted memory back, its search entries rebuilt."""
         loaded = await self._load(context, sent.id, sent.version, deleted=True)
         facts = loaded.facts
-        index, state = await self._embeddings.index(facts.memory.content, none_stored)
+        index, state = await self.embeddings.index(facts.memory.content, none_stored)
         restore = Restore(
             memory_id=sent.id,
             editor=editor(context),
@@ -186,7 +211,7 @@ class Memories:
         state: EmbeddingState | None = None
         if change.content is not None:
             stored = partial(self._stored_passages, context, loaded)
-            index, state = await self._embeddings.index(change.content, stored)
+            index, state = await self.embeddings.index(change.content, stored)
         receipt = self._receipt(action, facts, embedding=state, change=change)
         revise = Revise(
             memory_id=facts.memory.id,
@@ -205,7 +230,7 @@ class Memories:
         self, context: CallContext, memory_id: str, version: int | None, *, deleted: bool = False
     ) -> _Loaded:
         """Load, authorise, and fix the version. Raises NotFound, AccessDenied, VersionConflict."""
-        space = self._embeddings.active_space
+        space = self.embeddings.active_space
         facts = await self._storage.load(access.audience(context.principal), memory_id, space=space)
         access.require(context.principal, facts, Access.WRITE, f"memory {memory_id}")
         assert facts is not None

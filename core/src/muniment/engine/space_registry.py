@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from muniment.engine import spaces
@@ -79,7 +79,7 @@ async def switch_to(storage: Storage, embedder: Embedder, *, incomplete: bool = 
     vectors in it and ``incomplete`` does not say that this is meant.
     """
     registry = space_storage(storage)
-    space = await spaces.register(storage, embedder)
+    space = await embedder.space()
     progress = await registry.space_progress(space.id)
     if progress.complete < progress.memories and not incomplete:
         raise ConfigurationError(
@@ -87,21 +87,58 @@ async def switch_to(storage: Storage, embedder: Embedder, *, incomplete: bool = 
             f"muniment reembed --to {embedder.name} first, or add --incomplete: meaning then finds the others once "
             "they have theirs."
         )
+    await spaces.register(storage, embedder)
     await registry.activate_space(space.id, embedder.name)
     return next(one for one in await standings(registry) if one.space.id == space.id)
 
 
-async def go_back(storage: SpaceStorage) -> Standing:
-    """Make the space that served before the active one active again. Raises ConfigurationError where there is none."""
+async def go_back(
+    storage: SpaceStorage, space_of: Callable[[str], Awaitable[Space | None]], *, from_none: bool = False
+) -> Standing:
+    """Make the space that served before the active one active again; the active one where no embedder is configured
+    now (``from_none``).
+
+    ``space_of`` gives the space of an embedder as it is configured now. Raises ConfigurationError where there is no way
+    back, or where the embedder's options would lead to another space.
+    """
     found = await standings(storage)
-    previous = next((one for one in found if one.place == 1), None)
+    place = 0 if from_none else 1
+    previous = next((one for one in found if one.place == place), None)
     if previous is None or previous.registered.embedder is None:
         raise ConfigurationError(
-            "No space served before the active one, or it was pruned; configure the embedder that you want, and "
-            "restart: its vectors are made again."
+            f"No space served before {'none' if from_none else 'the active one'}, or it was pruned; configure the "
+            "embedder that you want, and restart: its vectors are made again."
         )
-    await storage.activate_space(previous.space.id, previous.registered.embedder)
+    embedder = previous.registered.embedder
+    now = await space_of(embedder)
+    if now is not None and now.id != previous.space.id:
+        raise ConfigurationError(
+            f"The vectors that served before are in the space {previous.space.id}, and with its options in the "
+            f"configuration the embedder {embedder} makes those of {now.id}; set the plugin's options, such as "
+            "model_name or dimensions, back to what they were, then run this again."
+        )
+    await storage.activate_space(previous.space.id, embedder)
     return previous
+
+
+async def found_out(storage: Storage, embedder: Embedder | None) -> Sequence[str]:
+    """What there is of the configured embedder's vectors, a sentence each. Opens the embedder, and loads its model.
+
+    Raises EmbedderMismatch, EmbedderUnavailable, ConfigurationError.
+    """
+    registry = spaces.registry_of(storage)
+    if embedder is None or registry is None:
+        return []
+    await embedder.open()
+    try:
+        space = await embedder.space()
+        if not any(one.space.id == space.id for one in await registry.list_spaces()):
+            return [f"there are none of {embedder.name} yet; the next server makes them, in the space {space.id}"]
+        await spaces.register(storage, embedder)
+    finally:
+        await embedder.close()
+    progress = await registry.space_progress(space.id)
+    return [f"{progress.complete} of {progress.memories} memories have theirs in the space {space.id}"]
 
 
 def prunable(found: Sequence[Standing], ids: Sequence[str] = ()) -> Sequence[Standing]:

@@ -1,6 +1,6 @@
 """The vectors of passages and queries: an embedder's, checked, and from memory what it embedded lately.
 
-Owns whether the latest use of the embedder failed. What is done where it does is its caller's.
+Owns why the latest use of the embedder failed, if it did. What is done then is its caller's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from muniment.engine.spaces import PROBES, check_vectors
-from muniment.errors import ConfigurationError, EmbedderUnavailable
+from muniment.errors import ConfigurationError, EmbedderUnavailable, MunimentError
 from muniment.ports import Embedder, Space, Vector, Vectors
 
 Answer = TypeVar("Answer")
@@ -59,7 +59,12 @@ class VectorSource:
         self.embedder = embedder
         self._cache = VectorCache() if cache is None else cache
         self._recovered = recovered
-        self.failing = False
+        self.failure: MunimentError | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether its latest use failed."""
+        return self.failure is not None
 
     async def of_passages(self, space: Space, texts: Mapping[str, str]) -> dict[str, Vector]:
         """The vectors of ``texts``, both by passage hash; one call of the embedder for all that are not in memory.
@@ -96,10 +101,10 @@ class VectorSource:
         neither does one whose text was refused."""
         try:
             answer = await use
-        except (EmbedderUnavailable, ConfigurationError):
-            self.failing = True
+        except (EmbedderUnavailable, ConfigurationError) as error:
+            self.failure = error
             raise
         if self.failing:
-            self.failing = False
+            self.failure = None
             self._recovered()
         return answer

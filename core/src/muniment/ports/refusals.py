@@ -21,9 +21,13 @@ def no_delivery(event_id: str) -> NotFound:
     return NotFound(f"There is no event {event_id} that was delivered to this agent; claim it first.")
 
 
-def no_space(space: str) -> ConfigurationError:
+class NoSpace(ConfigurationError):
+    """No space with this id is registered, or it was dropped meanwhile."""
+
+
+def no_space(space: str) -> NoSpace:
     """No space with this id is registered, or it was dropped."""
-    return ConfigurationError(f"The space {space} is not registered with this storage; restart Muniment.")
+    return NoSpace(f"The space {space} is not registered with this storage, or was pruned; start what uses it again.")
 
 
 def memory_kept_changing(memory_id: str) -> StorageUnavailable:

@@ -137,7 +137,8 @@ class Storage(
 
         Raises ReceiptTaken before anything else, then NotFound (no such memory, or not in the state that the mutation
         needs), then VersionConflict (with the current version). ``updated_at`` is the storage's clock, and never
-        before the old one.
+        before the old one. Raises ``refusals.no_space`` for passages of a space that is not registered, such as one
+        that was dropped meanwhile; nothing is stored then.
         """
         ...
 
@@ -156,7 +157,8 @@ class Storage(
     async def store_passages(self, memory_id: str, version: int, passages: Passages) -> bool:
         """Store background vectors if the live memory is still at ``version``; whether it was.
 
-        Other spaces' passages stay, unlike in ``apply``; the version does not change.
+        Other spaces' passages stay, unlike in ``apply``; the version does not change. Raises ``refusals.no_space`` as
+        ``apply`` does.
         """
         ...
 

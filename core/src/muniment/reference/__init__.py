@@ -33,6 +33,7 @@ def muniment_plugins() -> Sequence[Descriptor]:
             kind="embedder",
             schemes=("hash",),
             factory="muniment.reference.embedder:create",
+            contract="1.2",
             conformance="muniment.conformance.reference_target:embedder",
             summary="Hashed words, no meaning, no model; for tests.",
         ),

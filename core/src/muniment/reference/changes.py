@@ -25,7 +25,7 @@ from muniment.ports import (
     Revise,
     Vector,
 )
-from muniment.ports.refusals import no_memory
+from muniment.ports.refusals import no_memory, no_space
 from muniment.reference.base import Base
 from muniment.reference.rows import MemoryRow, PassageKey, ReceiptRow, ReferenceData, Staged
 
@@ -136,10 +136,16 @@ class Changes(Base):
         self.on_write("passages")
         if passages is None:
             return replace(row, passages={}, embedded=frozenset[str]())
+        self.check_space(passages.space)
         kept = self.kept_passages(row, passages)
         fresh = {(passages.space, one.hash): one.vector for one in passages.vectors}
         embedded = frozenset((passages.space,)) if passages.complete else frozenset[str]()
         return replace(row, passages={**kept, **fresh}, embedded=embedded)
+
+    def check_space(self, space: str) -> None:
+        """Raises NoSpace for one that is not registered."""
+        if space not in self.data.spaces:
+            raise no_space(space)
 
     def kept_passages(self, row: MemoryRow, passages: Passages) -> dict[PassageKey, Vector]:
         """The stored passages that are still part of the text."""

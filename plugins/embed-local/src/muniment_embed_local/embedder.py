@@ -142,7 +142,9 @@ class LocalEmbedder:
         model.quieten()
         weights = self._weights or self._locate()
         directory = engines.fetch(weights, self._options)
-        loaded = engines.load(weights.model, directory, self._options, lambda: _go_on(worker))
+        loaded = engines.load(
+            weights.model, directory, self._options, lambda: _go_on(worker), configured=weights.configured
+        )
         _log.info("%s is loaded, by the engine %s", self.name, loaded.engine)
         return loaded
 
@@ -151,7 +153,7 @@ class LocalEmbedder:
         if weights.directory is None:
             engines.check_offline(weights, self._options)
         else:
-            engines.choose(weights.model, weights.directory, self._options)
+            engines.choose(weights.configured, weights.directory, self._options)
         return weights
 
 

@@ -25,6 +25,7 @@ from muniment_embed_local import engines, model, onnx_engine, onnx_file, recipe,
 from muniment_embed_local.model import Model
 from muniment_embed_local.options import Options
 from muniment_embed_local.recipe import Recipe, Unsupported
+from muniment_embed_local.weights import Weights
 
 COSINE_MIN: Final = 0.9999
 """Between PyTorch's vector of a text and the file's."""
@@ -53,15 +54,16 @@ def export(spec: str, directory: Path) -> Mapping[str, str]:
     is missing; CapabilityNotSupported where PyTorch cannot write it; EmbedderMismatch where the vectors differ.
     """
     found = weights.locate(spec.partition(":")[2])
-    _check_libraries(found.model)
+    _check_libraries(found.configured)
     options = Options(engine="torch", device="cpu")
     model.quieten()
     source = engines.fetch(found, options)
-    _check_kind(found.model, source)
+    engines.choose(found.configured, source, options)
+    _check_kind(found.configured, source)
     with _quiet():
         torch_engine.import_libraries(options.threads)
-        engine = torch_engine.load_engine(found.model, source, device="cpu")
-        reference = Model(found.model, engine)
+        engine = torch_engine.load_engine(found.configured, source, device="cpu")
+        reference = Model(found.model, engine, found.configured)
         expected = [(reference.passages([text])[0], reference.query(text)) for text in _TEXTS]
         _copy(source, directory)
         _write_card(found.model, directory)
@@ -71,27 +73,32 @@ def export(spec: str, directory: Path) -> Mapping[str, str]:
             _write_graph(engine.loaded, known, directory / onnx_file.PLACES[0])
         except Exception as error:
             raise CapabilityNotSupported(
-                f"embedder local:{found.model}: PyTorch cannot write this model as ONNX ({type(error).__name__}: "
+                f"embedder local:{found.configured}: PyTorch cannot write this model as ONNX ({type(error).__name__}: "
                 f"{' '.join(str(error).split())[:300]}); use it with PyTorch."
             ) from error
-    made = _load(found.model, directory, options)
-    cosine = _compare(found.model, reference, expected, made)
+    made = _load(found, directory, options)
+    cosine = _compare(found.configured, reference, expected, made)
     size = sum(file.stat().st_size for file in (directory / onnx_file.PLACES[0]).parent.iterdir())
     return {"space": made.space.id, "cosine to PyTorch": f"{cosine:.6f}", "ONNX": f"{size / 1e6:.0f} MB"}
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without what PyTorch says of its own parts while it exports."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Without PyTorch's warnings about its own parts while it exports, and about a library that is not needed."""
+    # A filter of the logger itself: levels are set anew by the import of PyTorch.
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    log.addFilter(_is_of_use)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        log.removeFilter(_is_of_use)
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Whether it is no word on operators of torchvision, which no model of texts has."""
+    return not record.getMessage().startswith("torchvision is not installed")
 
 
 def missing_libraries() -> list[str]:
@@ -187,12 +194,13 @@ def _write_graph(loaded: Any, known: Recipe, file: Path) -> None:
     )
 
 
-def _load(name: str, directory: Path, options: Options) -> Model:
+def _load(found: Weights, directory: Path, options: Options) -> Model:
     try:
-        return onnx_engine.load(name, directory, threads=options.threads)
+        return onnx_engine.load(found.model, directory, threads=options.threads, configured=found.configured)
     except Unsupported as error:
         raise CapabilityNotSupported(
-            f"embedder local:{name}: what PyTorch wrote cannot be used, since {error}; use the model with PyTorch."
+            f"embedder local:{found.configured}: what PyTorch wrote cannot be used, since {error}; use the model "
+            "with PyTorch."
         ) from error
 
 

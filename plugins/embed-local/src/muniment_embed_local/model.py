@@ -83,11 +83,13 @@ def quieten() -> None:
 class Model:
     """A model that works, proven by a first vector. Vectors are float32 of unit length, one a text, in order.
 
+    ``configured`` is what refusals call it, its name where that is None.
+
     Raises ConfigurationError for a model that has no room for text, EmbedderUnavailable where it fails.
     """
 
-    def __init__(self, name: str, engine: Engine) -> None:
-        self._name = name
+    def __init__(self, name: str, engine: Engine, configured: str | None = None) -> None:
+        self._configured = configured or name
         self._engine = engine
         self._query_prompt = engine.prompts.get("query") or ""
         # Not the first that there is: every model has an empty ``document``, beside which a ``passage`` may stand.
@@ -124,7 +126,7 @@ class Model:
 
     def _vectors(self, texts: Sequence[str], prompt: str, task: Task) -> Vectors:
         _check_text(texts)
-        with translated(self._name, self._failed):
+        with translated(self._configured, self._failed):
             vectors = self._engine.embed(texts, prompt, task)
         if not np.all(np.abs(np.einsum("ij,ij->i", vectors, vectors) - 1.0) < 2e-3):
             raise self._failed("it gives no vector for a text in which it knows no token")
@@ -132,9 +134,9 @@ class Model:
 
     def _failed(self, cause: str) -> EmbedderUnavailable:
         return EmbedderUnavailable(
-            f"embedder local:{self._name}: the model failed on a text ({cause}); change the text, or, where it fails "
-            "on others too, replace the model's files.",
-            model=self._name,
+            f"embedder local:{self._configured}: the model failed on a text ({cause}); change the text, or, where it "
+            "fails on others too, replace the model's files.",
+            model=self._configured,
         )
 
     def _passage_tokens(self) -> int:
@@ -144,9 +146,9 @@ class Model:
         limit = longest - self._engine.special_tokens - self.count([self._document_prompt])[0]
         if limit < 1:
             raise ConfigurationError(
-                f"embedder local:{self._name}: the model takes {longest} tokens, and its special tokens and its "
-                "prompt leave none for text; choose another model.",
-                model=self._name,
+                f"embedder local:{self._configured}: the model takes {longest} tokens, and its special tokens and "
+                "its prompt leave none for text; choose another model.",
+                model=self._configured,
             )
         return limit
 

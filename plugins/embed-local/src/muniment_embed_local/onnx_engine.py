@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,19 +27,23 @@ _SMALLEST: Final = 1e-9
 """What sentence-transformers divides by where a text has no token."""
 
 
-def load(model: str, directory: Path, *, threads: int) -> Model:
-    """The model in ``directory``, called ``model``, bound to ``threads``.
+def load(model: str, directory: Path, *, threads: int, configured: str | None = None) -> Model:
+    """The model in ``directory``, called ``model``, in refusals ``configured``, bound to ``threads``.
 
     Raises Unsupported where it cannot make the model's vectors, EmbedderUnavailable where memory runs out.
     """
     found = recipe.read(directory)
     file = recipe.check_file(directory)
-    with translated(
-        model, lambda cause: Unsupported(f"its ONNX engine cannot be made of {file} ({cause})", export_helps=True)
-    ):
+    refusal = partial(_unusable, file.relative_to(directory).as_posix())
+    with translated(configured or model, refusal):
         engine = OnnxEngine(found, _session(file, threads), _tokenizer(directory / "tokenizer.json", found))
         engine.embed(["a"], "", "query")
-    return Model(model, engine)
+    return Model(model, engine, configured)
+
+
+def _unusable(name: str, cause: str) -> Unsupported:
+    reason = f"its ONNX engine cannot be made of {name} and tokenizer.json ({cause})"
+    return Unsupported(reason, export_helps=True, broken=True)
 
 
 class OnnxEngine:

@@ -10,7 +10,7 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 PLACES: Final = ("onnx/model.onnx", "model.onnx")
 """Where a model's directory may have its file, by preference; the first is the model hub's layout."""
@@ -46,6 +46,17 @@ class Graph:
     reduced: bool
 
 
+class Part(NamedTuple):
+    """A message's bytes in the file, from ``start`` to before ``end``.
+
+    Places and not a view of them: a view that an exception keeps alive would forbid closing the file's map.
+    """
+
+    data: mmap.mmap
+    start: int
+    end: int
+
+
 def find(directory: Path) -> Path | None:
     """The ONNX file of a model's directory."""
     return next((file for place in PLACES if (file := directory / place).is_file()), None)
@@ -58,17 +69,17 @@ def read(file: Path) -> Graph:
             mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
             raise Damaged("it is empty") from error
-        with mapped, memoryview(mapped) as view:
-            return _graph(view)
+        with mapped:
+            return _graph(Part(mapped, 0, len(mapped)))
 
 
-def _graph(view: memoryview) -> Graph:
+def _graph(part: Part) -> Graph:
     inputs: set[str] = set()
     outputs: dict[str, Output] = {}
     weights: set[str] = set()
     elements: set[int] = set()
-    for part in _messages(view, _MODEL_GRAPH):
-        for number, value in _fields(part):
+    for graph in _messages(part, _MODEL_GRAPH):
+        for number, value in _fields(graph):
             if number == _INITIALIZER:
                 name, element = _tensor(_message(value))
                 weights.add(name)
@@ -83,10 +94,10 @@ def _graph(view: memoryview) -> Graph:
     return Graph(frozenset(inputs - weights), outputs, reduced=not elements <= _WHOLE)
 
 
-def _tensor(view: memoryview) -> tuple[str, int]:
+def _tensor(part: Part) -> tuple[str, int]:
     """The name and the element type of a TensorProto."""
     name, element = "", FLOAT
-    for number, value in _fields(view):
+    for number, value in _fields(part):
         if number == _TENSOR_NAME:
             name = _text(_message(value))
         elif number == _TENSOR_TYPE and isinstance(value, int):
@@ -94,55 +105,57 @@ def _tensor(view: memoryview) -> tuple[str, int]:
     return name, element
 
 
-def _value(view: memoryview) -> tuple[str, Output]:
+def _value(part: Part) -> tuple[str, Output]:
     """The name of a ValueInfoProto, and what it says of a tensor: ValueInfoProto.type.tensor_type."""
     name, element, rank = "", 0, 0
-    for number, value in _fields(view):
+    for number, value in _fields(part):
         if number == 1:
             name = _text(_message(value))
         elif number == 2:
             for tensor in _messages(_message(value), 1):
-                for part, inner in _fields(tensor):
-                    if part == 1 and isinstance(inner, int):
+                for field, inner in _fields(tensor):
+                    if field == 1 and isinstance(inner, int):
                         element = inner
-                    elif part == 2:
+                    elif field == 2:
                         rank = sum(1 for _ in _messages(_message(inner), 1))
     return name, Output(element, rank)
 
 
-def _messages(view: memoryview, wanted: int) -> Iterator[memoryview]:
-    return (_message(value) for number, value in _fields(view) if number == wanted)
+def _messages(part: Part, wanted: int) -> Iterator[Part]:
+    return (_message(value) for number, value in _fields(part) if number == wanted)
 
 
-def _fields(view: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def _fields(part: Part) -> Iterator[tuple[int, int | Part]]:
     """The fields of a message in the wire format of protocol buffers: number, and value or bytes."""
-    place = 0
-    while place < len(view):
-        key, place = _varint(view, place)
+    place = part.start
+    while place < part.end:
+        key, place = _varint(part, place)
         number, kind = key >> 3, key & 7
+        if not number:
+            raise Damaged("it is no ONNX model")
         if kind == _VARINT:
-            value, place = _varint(view, place)
+            value, place = _varint(part, place)
             yield number, value
             continue
         if kind == _BYTES:
-            length, place = _varint(view, place)
+            length, place = _varint(part, place)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
             raise Damaged("it is no ONNX model")
         end = place + length
-        if end > len(view):
+        if end > part.end:
             raise Damaged("it ends too early")
-        yield number, view[place:end]
+        yield number, Part(part.data, place, end)
         place = end
 
 
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
+def _varint(part: Part, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if place >= len(view):
+        if place >= part.end:
             raise Damaged("it ends too early")
-        byte = view[place]
+        byte = part.data[place]
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -150,11 +163,11 @@ def _varint(view: memoryview, place: int) -> tuple[int, int]:
     raise Damaged("it is no ONNX model")
 
 
-def _message(value: int | memoryview) -> memoryview:
+def _message(value: int | Part) -> Part:
     if isinstance(value, int):
         raise Damaged("it is no ONNX model")
     return value
 
 
-def _text(view: memoryview) -> str:
-    return bytes(view).decode("utf-8", "replace")
+def _text(part: Part) -> str:
+    return part.data[part.start : part.end].decode("utf-8", "replace")

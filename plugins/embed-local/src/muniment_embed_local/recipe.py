@@ -37,12 +37,14 @@ _PLAIN_TEXT: Final = {"method": "forward", "method_output_name": "last_hidden_st
 class Unsupported(Exception):
     """Why the ONNX engine cannot make a model's vectors, as a clause such as "its pooling is max".
 
-    ``export_helps`` says whether an ONNX file made by this plugin would do.
+    ``export_helps`` says whether an ONNX file made by this plugin would do, ``broken`` whether a file is missing or
+    cannot be read, so that a whole copy of the model would do.
     """
 
-    def __init__(self, reason: str, *, export_helps: bool = False) -> None:
+    def __init__(self, reason: str, *, export_helps: bool = False, broken: bool = False) -> None:
         super().__init__(reason)
         self.export_helps = export_helps
+        self.broken = broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def read(directory: Path) -> Recipe:
     tokenizer = _json(directory / "tokenizer_config.json", missing={})
     config = _json(directory / "config.json")
     if not (directory / "tokenizer.json").is_file():
-        raise Unsupported("it has no tokenizer.json", export_helps=True)
+        raise Unsupported("it has no tokenizer.json", export_helps=True, broken=True)
     return Recipe(
         prompts=prompts,
         pooling=_mode(pooling),
@@ -101,7 +103,7 @@ def check_file(directory: Path) -> Path:
     try:
         graph = onnx_file.read(file)
     except (onnx_file.Damaged, OSError) as error:
-        raise Unsupported(f"{name} cannot be read ({error})", export_helps=True) from error
+        raise Unsupported(f"{name} cannot be read ({error})", export_helps=True, broken=True) from error
     if graph.reduced:
         raise Unsupported(f"the weights in {name} are reduced to fewer bits than float32", export_helps=True)
     if not {"input_ids", "attention_mask"} <= graph.inputs <= _INPUTS:
@@ -249,7 +251,7 @@ def _read(file: Path, missing: object) -> object:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if missing is None:
-            raise Unsupported(f"it has no {file.name}") from None
+            raise Unsupported(f"it has no {file.name}", broken=True) from None
         return missing
     except (OSError, ValueError) as error:
-        raise Unsupported(f"its {file.name} cannot be read ({type(error).__name__})") from error
+        raise Unsupported(f"its {file.name} cannot be read ({type(error).__name__})", broken=True) from error

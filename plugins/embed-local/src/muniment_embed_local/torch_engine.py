@@ -43,15 +43,19 @@ def import_libraries(threads: int) -> None:
     logging.disable_progress_bar()  # pyright: ignore[reportUnknownMemberType]
 
 
-def load(model: str, directory: Path, *, device: str | None) -> Model:
+def load(
+    model: str, directory: Path, *, device: str | None, configured: str | None = None, obstacle: object = None
+) -> Model:
     """The model in ``directory``, called ``model``, in full precision. Raises as ``load_engine``."""
-    engine = load_engine(model, directory, device=device)
-    with _damage_told(model, directory, device):
-        return Model(model, engine)
+    called = configured or model
+    engine = load_engine(called, directory, device=device, obstacle=obstacle)
+    with _damage_told(called, directory, obstacle):
+        return Model(model, engine, configured)
 
 
-def load_engine(model: str, directory: Path, *, device: str | None) -> TorchEngine:
-    """The engine of that model; the libraries must be imported.
+def load_engine(configured: str, directory: Path, *, device: str | None, obstacle: object = None) -> TorchEngine:
+    """The engine of that model; the libraries must be imported. ``obstacle`` is why the ONNX engine cannot, if it was
+    to.
 
     Raises ConfigurationError for a directory that holds no working model or a device that is not there, and
     EmbedderUnavailable where memory runs out.
@@ -59,7 +63,9 @@ def load_engine(model: str, directory: Path, *, device: str | None) -> TorchEngi
     import torch
     from sentence_transformers import SentenceTransformer
 
-    with _damage_told(model, directory, device):
+    if device is not None:
+        _check_device(configured, device)
+    with _damage_told(configured, directory, obstacle):
         return TorchEngine(
             SentenceTransformer(
                 str(directory), device=device, local_files_only=True, model_kwargs={"dtype": torch.float32}
@@ -67,15 +73,30 @@ def load_engine(model: str, directory: Path, *, device: str | None) -> TorchEngi
         )
 
 
-def _damage_told(model: str, directory: Path, device: str | None) -> AbstractContextManager[None]:
-    where = f" on the device {device!r}" if device else ""
+def _check_device(configured: str, device: str) -> None:
+    """Refuse a device that PyTorch cannot put a number on, before a model is blamed. Raises ConfigurationError."""
+    import torch
+
+    def refusal(cause: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"embedder local:{configured}: PyTorch cannot use the device {device!r} on this machine ({cause}); correct "
+            "or remove device from [plugins.embed-local].",
+            model=configured,
+        )
+
+    with translated(configured, refusal):
+        torch.zeros(1, device=device)
+
+
+def _damage_told(configured: str, directory: Path, obstacle: object) -> AbstractContextManager[None]:
+    first = f"{obstacle}, and " if obstacle is not None else ""
     return translated(
-        model,
+        configured,
         lambda cause: ConfigurationError(
-            f"embedder local:{model}: the files in {directory} cannot be loaded{where} ({cause}); they are incomplete, "
-            "damaged, or of a kind that this version of sentence-transformers does not read. Replace them with a "
-            "whole copy of the model, or choose another model.",
-            model=model,
+            f"embedder local:{configured}: {first}the files in {directory} cannot be loaded by PyTorch ({cause}); they "
+            "are incomplete, damaged, or of a kind that this version of sentence-transformers does not read. Replace "
+            "them with a whole copy of the model, or choose another model.",
+            model=configured,
         ),
     )
 

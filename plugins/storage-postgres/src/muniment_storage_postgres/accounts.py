@@ -40,7 +40,8 @@ def check(allowed: bool, root: Path = Path("/")) -> None:
             f"An embedded PostgreSQL is not started by root: it would run as the account {SYSTEM_USER}, which is made, "
             "and the directories above its data and its programs would be opened to every user. Run Muniment as an "
             "ordinary user, set storage to a postgresql:// URL, or allow it by as_root = true in the table "
-            "[plugins.storage-postgres] of the configuration."
+            "[plugins.storage-postgres] of the configuration, for the demo by "
+            """MUNIMENT_PLUGINS='{"storage-postgres": {"as_root": true}}' in the environment."""
         )
 
 

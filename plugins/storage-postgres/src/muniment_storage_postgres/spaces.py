@@ -5,7 +5,7 @@ Owns which of them share a transaction, and what an answer without rows means. N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -101,29 +101,16 @@ class PostgresSpaces:
     # ------------------------------------------------------------ how a space goes
 
     async def drop_space(self, space: str) -> bool:
-        """Page by page, then the registry's row, once nothing is left under it."""
+        """Page by page while others write, then what came meanwhile and the registry's row while they wait."""
         row = await self._database.row("droppable_space", {"space": space})
         if row is None:
             return False
         parameters: Parameters = {"number": row[0], "limit": _PAGE}
         async with upkeep.alone(self._database) as connection:
             await upkeep.drop_indexes(connection, row[0])
-            while await self._cleared(parameters):
-                inactive, deleted = await self._database.write(lambda connection: _delete_space(connection, parameters))
-                if deleted or not inactive:
-                    return deleted
-        return False
-
-    async def _cleared(self, parameters: Parameters) -> bool:
-        """Take the space's passages from every memory; False once it is the active one, or gone."""
-        after: int | None = 0
-        inactive = True
-        while inactive and after is not None:
-            inactive, after = await self._database.change("clear_space", {**parameters, "after": after}) or (
-                False,
-                None,
-            )
-        return inactive
+            if not await _cleared(self._database.changes, parameters):
+                return False
+            return await self._database.write(lambda connection: _delete_space(connection, parameters))
 
     async def _in_turn(self, parameters: Parameters, *statements: str) -> list[Row]:
         """Run statements in one transaction while no other caller has the same ``turn``; the last one's rows.
@@ -142,12 +129,30 @@ class PostgresSpaces:
         return await self._database.write(work)
 
 
-async def _delete_space(connection: Connection, parameters: Parameters) -> tuple[bool, bool]:
-    """Whether the space is not the active one, and whether it was deleted, which it is not while anything is left."""
+async def _cleared(send: Callable[[str, Parameters], Awaitable[list[Row]]], parameters: Parameters) -> bool:
+    """Take the space's passages from every memory; False once it is the active one, or gone."""
+    after: int | None = 0
+    inactive = True
+    while inactive and after is not None:
+        ((inactive, after),) = await send("clear_space", {**parameters, "after": after})
+    return inactive
+
+
+async def _delete_space(connection: Connection, parameters: Parameters) -> bool:
+    """Whether the space was deleted, which the active one is not.
+
+    Whoever writes into it waits, holding nothing yet that is waited for here: a mutation locks its space first.
+    """
+
+    async def send(statement: str, values: Parameters) -> list[Row]:
+        return await rows(connection, statement, values)
+
     async with connection.transaction():
         await sent(connection, "lock_space", parameters)
         ((inactive, deleted),) = await rows(connection, "delete_space", parameters)
-    return inactive, deleted
+        if inactive and not deleted and await _cleared(send, parameters):
+            ((_, deleted),) = await rows(connection, "delete_space", parameters)
+    return deleted
 
 
 def _unembedded(row: Row) -> Unembedded:

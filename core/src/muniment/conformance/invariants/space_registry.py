@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -117,8 +117,8 @@ async def _store(caller: Caller, storage: Storage, space: Space, memory: str, *,
 @RULES(
     "VEC-11",
     "The space that was activated last is the active one, and it is never dropped. Another one is dropped with all its "
-    "vectors, and nothing else is. A space keeps the fingerprint that it was registered with. Progress counts the live "
-    "memories, and those whose passages in the space are complete.",
+    "vectors, and nothing else is; vectors that come for it later are refused. A space keeps the fingerprint that it "
+    "was registered with. Progress counts the live memories, and those whose passages in the space are complete.",
 )
 async def registered_and_dropped(world: World) -> None:
     alice, bob = world.caller("alice"), world.caller("bob")
@@ -155,6 +155,9 @@ async def registered_and_dropped(world: World) -> None:
     await _standing(world, {own: True, TWO.id: False}, active=own)
     await _progress(world, {own: 3, ONE.id: 0, TWO.id: 1}, 3)
     same("whether it is dropped again", await storage.drop_space(ONE.id), False)
+    async with world.unchanged("vectors came for a space that was dropped"):
+        for client in (storage, second):
+            await _is_refused(_store(alice, client, ONE, whole, complete=True), "vectors of a space that was dropped")
     kept = await storage.register_space(ONE, 2 * _probes(ONE))
     same("the fingerprint of a space that comes back", kept.tolist(), (2 * _probes(ONE)).tolist())
     await _progress(world, {ONE.id: 0}, 3)
@@ -186,8 +189,13 @@ async def _progress(world: World, complete: Mapping[str, int], memories: int) ->
 
 
 async def _is_unknown(world: World) -> None:
+    activating = world.storage.activate_space(UNKNOWN, "suite:unknown")
+    await _is_refused(activating, "a space that is not registered, activated")
+
+
+async def _is_refused(doing: Awaitable[object], what: str) -> None:
     try:
-        seen = await world.storage.activate_space(UNKNOWN, "suite:unknown")
+        seen = await doing
     except ConfigurationError:
         return
-    holds(False, "a space that is not registered, activated", expected="a refusal", seen=seen)
+    holds(False, what, expected="a refusal", seen=seen)

@@ -70,7 +70,7 @@ class ColumnForEachSize(ReferenceStorage):
         return super().registered_space(row)
 
 
-@MUTANTS("one size of vectors", made_for="VEC-06", fails="VEC-06 VEC-08 VEC-11")
+@MUTANTS("one size of vectors", made_for="VEC-06", fails="VEC-06 VEC-08 VEC-11 OPS-02")
 class OneSize(ReferenceStorage):
     """The column of vectors has the dimensions of the first embedder."""
 
@@ -189,6 +189,14 @@ class LeasesToTwo(ReferenceStorage):
         """Whether it was at first."""
         lease = self._seen.get((space, row.id))
         return lease is not None and lease.version == row.version and lease.until > now
+
+
+@MUTANTS("dropped space written into", made_for="VEC-11", fails="VEC-11")
+class AnySpace(ReferenceStorage):
+    """Whether a space is registered is not looked at where vectors are stored."""
+
+    def check_space(self, space: str) -> None:
+        """All are."""
 
 
 @MUTANTS("lease without an end", made_for="VEC-10", fails="VEC-08 VEC-10")

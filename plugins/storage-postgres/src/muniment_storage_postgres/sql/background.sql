@@ -19,11 +19,11 @@ WITH changed AS (
     FROM changed c JOIN search_entry e ON e.scope = c.scope_number AND e.memory = c.number
     CROSS JOIN unnest(e.terms, e.frequencies) AS t (term, frequency)
 ), new AS MATERIALIZED (
-    SELECT t.term, t.frequency FROM unnest(%(terms)s::text[], %(frequencies)s::int[]) AS t (term, frequency)
+    SELECT t.term, t.frequency FROM unnest(%(terms)b::text[], %(frequencies)b::int[]) AS t (term, frequency)
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
     FROM changed c
     ON CONFLICT (scope, memory) DO UPDATE SET
         length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,

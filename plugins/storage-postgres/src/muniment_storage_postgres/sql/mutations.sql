@@ -48,7 +48,7 @@ scoped AS (
 
 -- name: new_postings
 , new AS MATERIALIZED (
-    SELECT t.term, t.frequency FROM unnest(%(terms)s::text[], %(frequencies)s::int[]) AS t (term, frequency)
+    SELECT t.term, t.frequency FROM unnest(%(terms)b::text[], %(frequencies)b::int[]) AS t (term, frequency)
     UNION ALL
     SELECT DISTINCT ' ' || t.tag, 1 FROM changed c CROSS JOIN unnest(c.tags) AS t (tag)
 )
@@ -65,7 +65,7 @@ scoped AS (
 -- complete: a space that is being dropped loses passages. Otherwise `store_passages` looks after this statement.
 CASE
     WHEN %(complete)s::boolean
-        AND (%(kept_hashes)s::text[] = '{}' OR (SELECT h.number FROM held h) = ANY(m.embedded_in))
+        AND (%(kept_hashes)b::text[] = '{}' OR (SELECT h.number FROM held h) = ANY(m.embedded_in))
     THEN ARRAY(SELECT h.number FROM held h)
     ELSE '{}'::int[]
 END
@@ -74,7 +74,7 @@ END
 , added AS (
     INSERT INTO passage (scope, space, memory, hash, embedding)
     SELECT c.scope_number, h.number, c.number, v.hash, v.embedding
-    FROM changed c CROSS JOIN held h CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+    FROM changed c CROSS JOIN held h CROSS JOIN unnest(%(fresh)b::text[], %(vectors)b::vector[]) AS v (hash, embedding)
     ON CONFLICT (scope, space, memory, hash) DO UPDATE SET embedding = excluded.embedding
 )
 
@@ -99,7 +99,7 @@ WITH
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
     FROM changed c
 )
 -- include: new_postings
@@ -134,7 +134,7 @@ WITH
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
     FROM changed c
     ON CONFLICT (scope, memory) DO UPDATE SET
         length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,
@@ -155,7 +155,7 @@ WITH
     DELETE FROM passage p USING changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
-        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(hashes)s::text[])) IS NOT TRUE
+        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(hashes)b::text[])) IS NOT TRUE
 )
 -- include: added_passages
 -- include: trail
@@ -220,8 +220,8 @@ WITH
         scope = c.scope_number,
         length = coalesce(%(length)s::int, e.length),
         analyser = coalesce(%(analyser)s::text, e.analyser),
-        terms = coalesce(%(terms)s::text[], e.terms),
-        frequencies = coalesce(%(frequencies)s::int[], e.frequencies)
+        terms = coalesce(%(terms)b::text[], e.terms),
+        frequencies = coalesce(%(frequencies)b::int[], e.frequencies)
     FROM changed c
     WHERE e.scope = %(scope)s::int AND e.memory = c.number
 )
@@ -237,7 +237,7 @@ WITH
     FROM changed c CROSS JOIN (
         SELECT n.term, n.frequency FROM new n
         UNION ALL
-        SELECT o.term, o.frequency FROM old o WHERE %(terms)s::text[] IS NULL AND NOT starts_with(o.term, ' ')
+        SELECT o.term, o.frequency FROM old o WHERE %(terms)b::text[] IS NULL AND NOT starts_with(o.term, ' ')
     ) f
     ORDER BY f.term
 ), dropped AS (
@@ -245,14 +245,14 @@ WITH
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND %(content)s::text IS NOT NULL
-        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)s::text[])) IS NOT TRUE
+        AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)b::text[])) IS NOT TRUE
 ), moved AS (
     UPDATE passage p SET scope = c.scope_number FROM changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND (
             %(content)s::text IS NULL
-            OR (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)s::text[]))
+            OR (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)b::text[]))
         )
 )
 -- include: added_passages
@@ -305,7 +305,7 @@ WITH
 ), entered AS (
     INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
     SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)s::text[], %(frequencies)s::int[]
+        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
     FROM changed c
 )
 -- include: new_postings

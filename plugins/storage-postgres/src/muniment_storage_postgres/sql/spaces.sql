@@ -169,9 +169,9 @@ WITH
     FROM memory m CROSS JOIN held h
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
 ), whole AS MATERIALIZED (
-    SELECT %(complete)s::boolean AND cardinality(%(kept_hashes)s::text[]) = count(p.hash) AS complete
+    SELECT %(complete)s::boolean AND cardinality(%(kept_hashes)b::text[]) = count(p.hash) AS complete
     FROM seen s LEFT JOIN passage p ON p.scope = s.scope_number AND p.space = s.space AND p.memory = s.number
-        AND p.hash = ANY(%(kept_hashes)s::text[])
+        AND p.hash = ANY(%(kept_hashes)b::text[])
 ), changed AS (
     UPDATE memory m SET embedded_in = ARRAY(
         SELECT e.number FROM unnest(m.embedded_in) AS e (number) WHERE e.number <> seen.space
@@ -184,11 +184,11 @@ WITH
     RETURNING m.number, m.scope_number, seen.space
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope = c.scope_number AND p.space = c.space AND p.memory = c.number AND p.hash <> ALL(%(hashes)s::text[])
+    WHERE p.scope = c.scope_number AND p.space = c.space AND p.memory = c.number AND p.hash <> ALL(%(hashes)b::text[])
 ), added AS (
     INSERT INTO passage (scope, space, memory, hash, embedding)
     SELECT c.scope_number, c.space, c.number, v.hash, v.embedding
-    FROM changed c CROSS JOIN unnest(%(fresh)s::text[], %(vectors)s::vector[]) AS v (hash, embedding)
+    FROM changed c CROSS JOIN unnest(%(fresh)b::text[], %(vectors)b::vector[]) AS v (hash, embedding)
     ON CONFLICT (scope, space, memory, hash) DO UPDATE SET embedding = excluded.embedding
 ), ended AS (
     DELETE FROM embedding_lease l USING changed c WHERE l.space = c.space AND l.memory = c.number
@@ -243,7 +243,7 @@ SELECT EXISTS (SELECT FROM inactive), (SELECT max(p.number) FROM page p)
 SELECT s.number FROM space s WHERE s.number = %(number)s::int FOR UPDATE
 
 -- name: delete_space
--- After `lock_space`, which whoever writes into the space was waited for by: nothing can come into it any more.
+-- After `lock_space`, which waited for whoever wrote into the space: nothing can come into it any more.
 WITH
 -- include: inactive
 , remaining AS MATERIALIZED (
