@@ -127,7 +127,7 @@ async def test_an_embedder_that_is_refused_is_told_to_who_serves() -> None:
     embedder = OtherWeights()
     async with Engine(ReferenceStorage(data), embedder) as engine, asyncio.timeout(20):
         refusal = await engine.embeddings.refused()
-        assert "restore that model, or configure the new one under a name of its own" in refusal.message
+        assert "restore that model, or give the new one a name of its own" in refusal.message
         assert (await engine.readiness()).embedder is EmbedderState.MISMATCH
         for _ in range(2):
             with pytest.raises(EmbedderMismatch, match="restore that model"):

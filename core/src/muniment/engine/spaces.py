@@ -104,8 +104,8 @@ def compare(space: Space, stored: Vectors, fresh: Vectors) -> None:
         if bool((cosines >= PROBE_COSINE_MIN).all()):
             return
     raise EmbedderMismatch(
-        f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or "
-        "configure the new one under a name of its own."
+        f"The model behind {space.id} is not the one that made its stored vectors; restore that model, or give the "
+        "new one a name of its own, such as by model_name in its plugin's table of the configuration."
     )
 
 

@@ -93,9 +93,9 @@ def _damage_told(configured: str, directory: Path, obstacle: object) -> Abstract
     return translated(
         configured,
         lambda cause: ConfigurationError(
-            f"embedder local:{configured}: {first}the files in {directory} cannot be loaded by PyTorch ({cause}); they "
-            "are incomplete, damaged, or of a kind that this version of sentence-transformers does not read. Replace "
-            "them with a whole copy of the model, or choose another model.",
+            f"embedder local:{configured}: {first}the files in {directory.absolute()} cannot be loaded by PyTorch "
+            f"({cause}); they are incomplete, damaged, or of a kind that this version of sentence-transformers does "
+            "not read. Replace them with a whole copy of the model, or choose another model.",
             model=configured,
         ),
     )

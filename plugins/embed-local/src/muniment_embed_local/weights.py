@@ -102,7 +102,7 @@ def installation(model: str) -> str:
 
 def check_directory(directory: Path, configured: str) -> None:
     """Refuse what is not a model's directory. Raises ConfigurationError, naming it and the remedy."""
-    place = os.path.abspath(directory)
+    place = os.path.realpath(directory)
     try:
         is_directory, exists = directory.is_dir(), directory.exists()
         holds_model = any((directory / name).is_file() for name in ("modules.json", "config.json"))

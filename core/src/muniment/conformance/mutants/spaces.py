@@ -142,7 +142,7 @@ class ClearsBeforeSwap(ReferenceStorage):
         return super().registered_space(row)
 
 
-@MUTANTS("destructive failed probe", made_for="VEC-08", fails="VEC-05 VEC-06 VEC-08")
+@MUTANTS("destructive failed probe", made_for="VEC-08", fails="VEC-05 VEC-06 VEC-08 OPS-02")
 class ClearsBeforeProbing(Core):
     """A new embedder takes the place of the old one, whose space is dropped, and is tried then."""
 
