@@ -20,6 +20,9 @@ _SEARCHED = 800
 whole clusters; see ADR 18."""
 _PATIENCE = 100_000
 """How many passages of others the index may pass by before a search goes on without it."""
+_MOST = 150_000
+"""An owner with more passages is searched exactly, however long that takes: with 300,000 an index of this shape lost
+whole clusters, see ADR 18."""
 _CONSTRUCTION = 128
 """How many passages a new one is compared with as the index grows (``ef_construction``)."""
 _WHOLE, _HALF = 2_000, 4_000
@@ -68,10 +71,11 @@ class Large:
 
         An exact search looks at each passage of the scope, one by an index at a number that does not grow, and at as
         many more as others have passages beside. ``least`` is where the two meet for a scope that is alone. One that is
-        ``known`` has an index already, and keeps it until it is clearly too small.
+        ``known`` has an index already, and keeps it until it is clearly too small. One that is too large for an index to
+        be relied on has none.
         """
         bound = least // 2 if known else least
-        return self.passages >= bound and self.passages**2 >= bound * self.beside
+        return bound <= self.passages <= _MOST and self.passages**2 >= bound * self.beside
 
 
 def place(index: str) -> Place | None:
