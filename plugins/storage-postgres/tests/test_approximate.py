@@ -258,7 +258,13 @@ async def test_a_dropped_space_takes_its_indexes_along(storage: PostgresStorage,
 
 @pytest.mark.parametrize(
     ("passages", "beside", "pays"),
-    [(10_000, 10_000, True), (9_999, 9_999, False), (10_000, 100_000, False), (40_000, 100_000, True), (300_000, 300_000, False)],
+    [
+        (10_000, 10_000, True),
+        (9_999, 9_999, False),
+        (10_000, 100_000, False),
+        (40_000, 100_000, True),
+        (300_000, 300_000, False),
+    ],
 )
 def test_an_index_pays_for_who_is_large_also_among_its_neighbours(passages: int, beside: int, pays: bool) -> None:
     """What passes by the passages of others costs more than a look at one's own."""

@@ -71,8 +71,8 @@ class Large:
 
         An exact search looks at each passage of the scope, one by an index at a number that does not grow, and at as
         many more as others have passages beside. ``least`` is where the two meet for a scope that is alone. One that is
-        ``known`` has an index already, and keeps it until it is clearly too small. One that is too large for an index to
-        be relied on has none.
+        ``known`` has an index already, and keeps it until it is clearly too small. Where an index cannot be relied on,
+        since there are too many passages, there is none.
         """
         bound = least // 2 if known else least
         return bound <= self.passages <= _MOST and self.passages**2 >= bound * self.beside
