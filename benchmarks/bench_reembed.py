@@ -1,6 +1,6 @@
 """How fast a space is filled on PostgreSQL, beside its embedder alone: embed-local on an ONNX file.
 
-MEMORIES memories (default 400) of some hundred words lack vectors. Each round fills a space of its own, as a swap, a
+MEMORIES memories (default 200) of some sixty words lack vectors. Each round fills a space of its own, as a swap, a
 healing or `muniment reembed` does: leased, cut, embedded, stored; and has the embedder alone embed the same passages,
 in portions of as many memories. The two take turns. A figure is the median of ROUNDS rounds, a ratio the median of the
 rounds' own. MODEL names an exported directory; without it one is exported first.
@@ -29,7 +29,7 @@ from muniment_embed_local.export import export
 from muniment_embed_local.options import Options
 from muniment_storage_postgres.storage import PostgresStorage, create
 
-MEMORIES = int(os.environ.get("MEMORIES", "400"))
+MEMORIES = int(os.environ.get("MEMORIES", "200"))
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 OWNER = CallContext(principal=Principal(user="owner"))
 
@@ -60,9 +60,9 @@ async def main() -> None:
 
 
 def made() -> list[str]:
-    """Texts of one to three passages; no two are equal."""
+    """Texts of a passage or two; no two are equal."""
     chance = random.Random(3)
-    return [f"{number} {'. '.join(map(_sentence, [chance] * chance.randint(4, 40)))}" for number in range(MEMORIES)]
+    return [f"{number} {'. '.join(map(_sentence, [chance] * chance.randint(1, 12)))}" for number in range(MEMORIES)]
 
 
 def _sentence(chance: random.Random) -> str:
