@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 from mcp.client import Client
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
@@ -42,9 +41,11 @@ CALL: dict[str, Any] = {**LIST, "method": "tools/call", "params": {"name": "memo
 async def address_of(process: asyncio.subprocess.Process) -> str:
     """Where a server process says that it listens."""
     assert process.stderr is not None
-    async with asyncio.timeout(20):
+    said: list[bytes] = []
+    async with asyncio.timeout(60):
         while b"serving MCP at" not in (line := await process.stderr.readline()):
-            assert line, "it left"
+            assert line, f"it left: {said}"
+            said.append(line)
     return line.decode().rpartition(" ")[2].strip()
 
 
@@ -181,7 +182,7 @@ async def fails(*_: object) -> bool:
 
 async def test_what_fails_in_the_server_fails_who_serves(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the server itself comes out of ``serve``."""
-    monkeypatch.setattr(uvicorn.Server, "on_tick", fails)
+    monkeypatch.setattr("muniment.serving.http._Server.on_tick", fails)
     with pytest.raises(RuntimeError, match="the server's own"):
         async with served():
             await asyncio.sleep(0.1)
@@ -189,7 +190,7 @@ async def test_what_fails_in_the_server_fails_who_serves(served: Served, monkeyp
 
 async def test_what_fails_in_the_server_fails_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Although every call of a check was answered."""
-    monkeypatch.setattr(uvicorn.Server, "on_tick", fails)
+    monkeypatch.setattr("muniment.serving.http._Server.on_tick", fails)
     (result,) = (await run(target("http:"), only=["TRA-04"], seed=7)).results
     assert result.outcome is Outcome.ERROR
     assert "the server's own" in result.detail
