@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -32,9 +31,6 @@ from muniment.ports import (
     ShareChange,
     Storage,
 )
-
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-"""The form of a project's id."""
 
 
 class Projects:
@@ -154,11 +150,6 @@ class Projects:
 
     async def _register(self, context: CallContext, key: str) -> tuple[ProjectFacts, bool]:
         operations.find("project.identify").parse({"project": key})
-        if _ID.fullmatch(key):
-            # Whoever lost the access to the project with this id would write to another one.
-            raise UnknownProject(
-                f"There is no project with the id {key} that you may use, and no key may look like one."
-            )
         project_id = str(uuid4())
         audit = draft(
             context,
