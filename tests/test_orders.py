@@ -29,7 +29,6 @@ async def test_postgres_gives_the_reference_orders() -> None:
         except NotRun as missing:
             not_run(str(missing))
             return
-        await subject.storage.register_space(space, await embedder.embed_passages(["any"]))
         for storage in (reference, subject.storage):
             await load(storage, made)
         hits = 0
