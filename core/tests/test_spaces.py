@@ -333,6 +333,29 @@ async def test_a_space_that_is_pruned_while_a_server_uses_it(background: bool) -
     assert [(one.space.dimensions, one.active) for one in standing] == [(96, True), (64, False)]
 
 
+async def test_an_outage_that_a_search_meets_first_is_noticed_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing pending the background asks the embedder all the same."""
+    monkeypatch.setattr(background, "INTERVAL", 3_600.0)
+    monkeypatch.setattr(background, "SOON", 0.05)
+    monkeypatch.setattr(background, "LATER", 0.1)
+    embedder, down = HashEmbedder(64), False
+
+    async def embed_query(text: str) -> Vector:
+        if down:
+            raise EmbedderUnavailable
+        return await HashEmbedder.embed_query(embedder, text)
+
+    embedder.embed_query = embed_query  # type: ignore[method-assign]
+    async with Engine(ReferenceStorage(), embedder) as engine, asyncio.timeout(20):
+        await write(engine, "note")
+        await asyncio.sleep(0.2)
+        down = True
+        assert (await search(engine, "note")).degraded is not None
+        down = False
+        while (await search(engine, "note")).degraded is not None:  # noqa: ASYNC110 - it says so to nobody
+            await asyncio.sleep(0.01)
+
+
 async def test_an_older_storage_serves_as_ever() -> None:
     """Nothing is said of a share that it cannot count, and healing heals."""
     data = ReferenceData()

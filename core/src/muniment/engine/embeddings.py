@@ -88,7 +88,7 @@ class Embeddings:
         self._timeout = timeout
         self._patience = patience
         self.pending = asyncio.Event()
-        """Set when a write left passages without their vectors, and when an embedder that had failed works again."""
+        """Set when a write left passages without their vectors, and when an embedder failed or works again."""
         self._looked_after = looked_after
         self._activated = False
         self._source = VectorSource(embedder, cache, recovered=self.pending.set) if embedder is not None else None
@@ -183,6 +183,7 @@ class Embeddings:
             return await self._without_meaning(f"the embedder does not take this query; {ANSWERED}: {error.message}")
         except (EmbedderUnavailable, ConfigurationError) as error:
             log.warning("search without meaning: %s", error)
+            self.pending.set()
             return await self._without_meaning(_unavailable(error))
         return QueryVector(vector, space.id, await self._reembedding())
 
