@@ -117,7 +117,7 @@ async def test_a_server_whose_place_of_work_is_hidden_is_known_by_its_start(plac
     revived = place.server()
     assert revived not in (None, server)
     assert await second.end() == 0
-    assert place.processes() == []
+    assert await place.empty(5)
 
 
 async def test_a_server_of_another_container_is_left_alone(place: Any) -> None:
@@ -147,4 +147,4 @@ async def test_a_recycled_number_does_not_count_as_a_user(place: Any) -> None:
     assert not dead.exists()
     dead.touch(0o600)
     assert await client.end() == 0
-    assert place.processes() == []
+    assert await place.empty(5)

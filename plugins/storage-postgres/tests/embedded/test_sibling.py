@@ -26,5 +26,5 @@ async def test_the_sibling_package_can_take_its_place(new_place: Any, monkeypatc
     postmaster.kill()
     assert "host=" in server.revive()
     server.stop()
-    assert new_place.processes() == []
+    assert await new_place.empty(5)
     assert (os.stat(new_place.directory).st_mode & 0o077) == 0

@@ -76,7 +76,7 @@ async def test_a_spoiled_directory(place: Any, spoil: Callable[[Path], None], wo
     spoil(place.directory)
     with pytest.raises(MunimentError, match=words):
         await create(PluginContext("embedded:", place.data_dir)).open()
-    assert place.processes() == []
+    assert await place.empty(5)
 
 
 async def test_a_directory_that_may_not_be_written_to(new_place: Any, as_ordinary: Sequence[str]) -> None:
