@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -373,28 +374,26 @@ async def test_an_interrupted_drop_is_ended_by_the_next(
 
 @pytest.mark.usefixtures("short_steps")
 async def test_writes_go_on_between_the_steps_of_a_drop(
-    storage: Storage, other: Storage, creation: Creation, path: Path
+    storage: Storage, other: Storage, creation: Creation, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     """Those that come into the space meanwhile are taken too, and those that come later refused."""
     for number in range(40):
         await storage.apply(embedded(creation(f"m{number}", "text"), "h"))
-    begun = asyncio.Event()
+    database: Any = vars(storage)["_database"]
+    step, written = database.write, 0
 
-    async def write() -> int:
-        for number in range(1_000):
-            try:
-                await other.apply(embedded(creation(f"n{number}", "text"), "h"))
-            except ConfigurationError:
-                return number
-            begun.set()
-        raise AssertionError("it was never refused")
+    async def stepped(work: Callable[[sqlite3.Connection], bool | None]) -> bool | None:
+        nonlocal written
+        ended = await step(work)
+        if ended is None and written < 20:
+            await other.apply(embedded(creation(f"n{written}", "text"), "h"))
+            written += 1
+        return ended
 
-    async def drop() -> bool:
-        await begun.wait()
-        return await storage.drop_space(OWN.id)
-
-    written, dropped = await asyncio.gather(write(), drop())
-    assert dropped
-    assert written > 1
+    monkeypatch.setattr(database, "write", stepped)
+    assert await storage.drop_space(OWN.id)
+    with pytest.raises(ConfigurationError):
+        await other.apply(embedded(creation("late", "text"), "h"))
+    assert written == 20
     assert left(path) == []
     assert len(rows(path, "SELECT id FROM memories")) == 40 + written

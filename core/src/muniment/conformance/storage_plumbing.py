@@ -17,7 +17,7 @@ from muniment.conformance.seams import Gate
 from muniment.conformance.target import AgentFaultPoint, FaultPoint, StorageTarget, Stored
 from muniment.conformance.world import LONG_LEASE, World, holds, same
 from muniment.engine import Engine, spaces
-from muniment.models import CallContext, Principal
+from muniment.models import CallContext, Principal, ProjectPolicy
 from muniment.ports import Storage
 from muniment.reference import HashEmbedder
 
@@ -150,14 +150,15 @@ async def lets_exceptions_pass(target: Storages, world: World) -> None:
 
 
 async def faults_while_entered(target: Storages, world: World) -> None:
-    """Each point of a write; reads work, and afterwards writes."""
-    alice = world.caller("alice")
+    """Each point of a write that registers its project; reads work, and afterwards writes."""
+    alice = world.caller("alice", policy=ProjectPolicy.CREATE_MISSING)
     written = await alice("memory.write", content=TEXT)
     for point in FaultPoint:
+        write = {"content": TEXT, "project": f"acme/{point}", "idempotency_key": f"{point}"}
         async with world.fault(point):
-            await alice.fails("memory.write", content=TEXT, idempotency_key=f"{point}")
+            await alice.fails("memory.write", **write)
             await alice("memory.get", id=written["id"])
-        await alice("memory.write", content=TEXT, idempotency_key=f"after {point}")
+        await alice("memory.write", **write)
 
 
 async def faults_one_agent(target: Storages, world: World) -> None:

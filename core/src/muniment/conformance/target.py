@@ -71,6 +71,7 @@ class FaultPoint(StrEnum):
     PASSAGES = "passages"
     TERMS = "terms"
     RECEIPT = "receipt"
+    PROJECT = "project"
 
 
 class AgentFaultPoint(StrEnum):

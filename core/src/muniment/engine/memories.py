@@ -24,7 +24,9 @@ from muniment.ports import (
     Index,
     MemoryFacts,
     Mutation,
+    NewProject,
     Placement,
+    ProjectTaken,
     ReceiptClaim,
     ReceiptTaken,
     Remove,
@@ -43,18 +45,22 @@ _RETRY_SLEEP = 0.005
 S = TypeVar("S")
 
 
-def _with_its_space(
+def _on_what_is_there(
     change: Callable[[Memories, CallContext, S], Awaitable[Receipt]],
 ) -> Callable[[Memories, CallContext, S], Awaitable[Receipt]]:
-    """The change, made once more where it was refused since the embedder's space had been pruned meanwhile."""
+    """The change, made again where meanwhile the embedder's space was pruned, or somebody registered the project that
+    the change was to register."""
 
     @wraps(change)
     async def changed(memories: Memories, context: CallContext, sent: S) -> Receipt:
-        try:
-            return await change(memories, context, sent)
-        except NoSpace:
-            memories.embeddings.forget()
-            return await change(memories, context, sent)
+        for _ in (NoSpace, ProjectTaken):
+            try:
+                return await change(memories, context, sent)
+            except NoSpace:
+                memories.embeddings.forget()
+            except ProjectTaken:
+                pass  # it is found now
+        return await change(memories, context, sent)
 
     return changed
 
@@ -76,19 +82,15 @@ class Memories:
         self._committed = committed
         self._idempotency = idempotency
 
-    @_with_its_space
+    @_on_what_is_there
     async def write(self, context: CallContext, sent: MemoryWrite) -> Receipt:
         """Store a new memory."""
         if (first := await self._replay(context, "memory.write", sent)) is not None:
             return first
         project = sent.project or (None if sent.scope == "user" else context.default_project)
-        placement = await self._projects.place(context, sent.scope, project)
+        placement, new = await self._projects.place(context, sent.scope, project)
         mutations.check_content(sent.content)
         index, state = await self.embeddings.index(sent.content, none_stored)
-        created = False
-        if placement is None:
-            assert project is not None
-            placement, created = await self._projects.register_for(context, project)
         memory_id = str(uuid4())
         receipt = Receipt(
             id=memory_id,
@@ -98,7 +100,7 @@ class Memories:
             embedding=state,
             content_length=len(sent.content),
             project_id=placement.project_id,
-            project_created=created,
+            project_created=new is not None,
         )
         create = Create(
             memory_id=memory_id,
@@ -117,31 +119,32 @@ class Memories:
                 scope_key=placement.scope_key,
             ),
             claim=self._claim(context, "memory.write", sent, receipt),
+            registers=new,
         )
         try:
             return await self._commit(create, receipt)
         except ReceiptTaken:
             return await self._first_receipt(context, "memory.write", sent)
 
-    @_with_its_space
+    @_on_what_is_there
     async def update(self, context: CallContext, sent: MemoryUpdate) -> Receipt:
         """Replace content or tags, or move a memory; what is not sent stays."""
         check_scope(sent.scope, sent.project)
         if sent.content is None and sent.tags is None and sent.scope is None and sent.project is None:
             raise InvalidInput("input", "nothing to change; send content, tags, scope or project")
         loaded = await self._load(context, sent.id, sent.version)
-        placement, created = await self._destination(context, sent, loaded.facts)
+        placement, new = await self._destination(context, sent, loaded.facts)
         if sent.content is not None:
             mutations.check_content(sent.content)
         change = _Change(
             content=sent.content,
             tags=None if sent.tags is None else _unique(sent.tags),
             placement=placement,
-            project_created=created,
+            registers=new,
         )
         return await self._revise(context, "memory.update", loaded, change)
 
-    @_with_its_space
+    @_on_what_is_there
     async def patch(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         """Replace one fragment; without a version, tried again on the newer text while others edit it."""
         if (first := await self._replay(context, "memory.patch", sent)) is not None:
@@ -166,7 +169,7 @@ class Memories:
         )
         return await self._commit(remove, self._receipt("memory.delete", facts))
 
-    @_with_its_space
+    @_on_what_is_there
     async def restore(self, context: CallContext, sent: MemoryRestore) -> Receipt:
         """Bring a deleted memory back, its search entries rebuilt."""
         loaded = await self._load(context, sent.id, sent.version, deleted=True)
@@ -223,6 +226,7 @@ class Memories:
             index=index,
             audit=self._audit(context, action, loaded, change.fields(facts), change),
             claim=None if keyed is None else self._claim(context, action, keyed, receipt),
+            registers=change.registers,
         )
         return await self._commit(revise, receipt)
 
@@ -252,19 +256,18 @@ class Memories:
 
     async def _destination(
         self, context: CallContext, sent: MemoryUpdate, facts: MemoryFacts
-    ) -> tuple[Placement | None, bool]:
-        """Where an update moves a memory, None where it stays; and whether that is a project registered for it."""
+    ) -> tuple[Placement | None, NewProject | None]:
+        """Where an update moves a memory, None where it stays; and the project that it registers for that."""
         if sent.scope is None and sent.project is None:
-            return None, False
-        placement = await self._projects.place(context, sent.scope, sent.project)
-        if placement is None:
-            assert sent.project is not None
-            return await self._projects.register_for(context, sent.project)
-        return None if placement.scope_key == facts.scope_key else placement, False
+            return None, None
+        placement, new = await self._projects.place(context, sent.scope, sent.project)
+        return None if placement.scope_key == facts.scope_key else placement, new
 
     async def _commit(self, mutation: Mutation, receipt: Receipt) -> Receipt:
         applied = await self._storage.apply(mutation)
         receipt = receipt.model_copy(update={"version": applied.version, "updated_at": applied.updated_at})
+        if mutation.registers is not None:
+            self._projects.registered(mutation.registers, applied.updated_at)
         self._committed(receipt, mutation.audit)
         return receipt
 
@@ -312,7 +315,7 @@ class Memories:
             content_length=length,
             delta=None if length is None else length - len(facts.memory.content),
             project_id=placement.project_id if placement else facts.memory.project_id,
-            project_created=change is not None and change.project_created,
+            project_created=change is not None and change.registers is not None,
         )
 
     @staticmethod
@@ -348,12 +351,12 @@ class _Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What an edit sets; a field that is None stays. ``project_created`` is of the placement's project."""
+    """What an edit sets; a field that is None stays. ``registers`` is the placement's project where that is new."""
 
     content: str | None = None
     tags: tuple[str, ...] | None = None
     placement: Placement | None = None
-    project_created: bool = False
+    registers: NewProject | None = None
     effect: PatchEffect | None = None
 
     def fields(self, facts: MemoryFacts) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from muniment import access, mutations, operations, pages
@@ -45,7 +46,10 @@ class Projects:
         found = await self._find(context, sent.project, for_write=True)
         if found is not None:
             return Identified(project=_record(context.principal, found), created=False)
-        facts, created = await self._register(context, sent.project)
+        new = _new(context, sent.project)
+        facts, created = await self._storage.register_project(new)
+        if created:
+            self.registered(new, facts.updated_at)
         return Identified(project=_record(context.principal, facts), created=created)
 
     async def list(self, context: CallContext, sent: ProjectList) -> ProjectPage:
@@ -78,24 +82,34 @@ class Projects:
         facts = await self._find(context, name, for_write=need is Access.WRITE)
         return _usable(context, facts, name, need)
 
-    async def place(self, context: CallContext, scope: str | None, project: str | None) -> Placement | None:
+    async def place(
+        self, context: CallContext, scope: str | None, project: str | None
+    ) -> tuple[Placement, NewProject | None]:
         """Where a write goes: the project that is named, or the caller's own scope.
 
-        None means a project that is yet to be registered, by ``register_for``, where the surface's policy creates
-        missing ones. Raises InvalidInput, UnknownProject, AccessDenied.
+        With it comes the project that the write is to register, where the surface's policy creates missing ones.
+        Raises InvalidInput, UnknownProject, AccessDenied.
         """
         check_scope(scope, project)
         if project is None:
-            return access.own_placement(context.principal.user)
+            return access.own_placement(context.principal.user), None
         facts = await self._find(context, project, for_write=True)
         if facts is None and context.project_policy is ProjectPolicy.CREATE_MISSING:
-            return None
-        return access.project_placement(_usable(context, facts, project, Access.WRITE).id)
+            new = _new(context, project)
+            return access.project_placement(new.id), new
+        return access.project_placement(_usable(context, facts, project, Access.WRITE).id), None
 
-    async def register_for(self, context: CallContext, key: str) -> tuple[Placement, bool]:
-        """Register a project that a write names, or find it if somebody was faster; whether it was registered."""
-        facts, created = await self._register(context, key)
-        return access.project_placement(facts.id), created
+    def registered(self, new: NewProject, at: datetime) -> None:
+        """Tell whoever watches of a project that a write registered."""
+        receipt = Receipt(
+            id=new.id,
+            version=1,
+            updated_at=at,
+            action=new.audit.action,
+            project_id=new.id,
+            project_created=True,
+        )
+        self._committed(receipt, new.audit)
 
     async def select(
         self,
@@ -148,31 +162,6 @@ class Projects:
             )
         )
 
-    async def _register(self, context: CallContext, key: str) -> tuple[ProjectFacts, bool]:
-        operations.find("project.identify").parse({"project": key})
-        project_id = str(uuid4())
-        audit = draft(
-            context,
-            action="project.register",
-            project_id=project_id,
-            version=1,
-            changed=("key",),
-            scope_key=access.project_key(project_id),
-        )
-        new = NewProject(id=project_id, key=key, owner=context.principal.user, audit=audit)
-        facts, created = await self._storage.register_project(new)
-        if created:
-            receipt = Receipt(
-                id=facts.id,
-                version=1,
-                updated_at=facts.updated_at,
-                action=audit.action,
-                project_id=facts.id,
-                project_created=True,
-            )
-            self._committed(receipt, audit)
-        return facts, created
-
     async def _owned(self, context: CallContext, name: str, version: int | None) -> ProjectFacts:
         facts = await self.resolve(context, name, Access.READ)
         if facts.owner != context.principal.user:
@@ -204,6 +193,21 @@ class Projects:
         )
         self._committed(receipt, audit)
         return receipt
+
+
+def _new(context: CallContext, key: str) -> NewProject:
+    """A project of the caller's. Raises InvalidInput for what can be no key."""
+    operations.find("project.identify").parse({"project": key})
+    project_id = str(uuid4())
+    audit = draft(
+        context,
+        action="project.register",
+        project_id=project_id,
+        version=1,
+        changed=("key",),
+        scope_key=access.project_key(project_id),
+    )
+    return NewProject(id=project_id, key=key, owner=context.principal.user, audit=audit)
 
 
 def _usable(context: CallContext, facts: ProjectFacts | None, name: str, need: Access) -> ProjectFacts:

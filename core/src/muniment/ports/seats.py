@@ -1,7 +1,7 @@
 """The seats themselves: ``Storage``, ``Embedder`` and ``Transport``, and what their factories get.
 
-Every method raises only errors of ``muniment.errors`` (and ``ReceiptTaken``); a driver's error is translated at the
-plugin's edge.
+Every method raises only errors of ``muniment.errors`` (and ``ReceiptTaken`` and ``ProjectTaken``); a driver's error is
+translated at the plugin's edge.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class Storage(
         Raises ReceiptTaken before anything else, then NotFound (no such memory, or not in the state that the mutation
         needs), then VersionConflict (with the current version). ``updated_at`` is the storage's clock, and never
         before the old one. Raises ``refusals.no_space`` for passages of a space that is not registered, such as one
-        that was dropped meanwhile; nothing is stored then.
+        that was dropped meanwhile, and ProjectTaken where the project that the mutation registers is there by its owner
+        and key; nothing is stored then.
         """
         ...
 

@@ -19,6 +19,13 @@ class ReceiptTaken(Exception):
     """
 
 
+class ProjectTaken(Exception):
+    """Raised by ``apply``: the owner has a project with the key of the one to register; nothing was applied.
+
+    The engine finds that one, and makes the change anew.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class AuditDraft:
     """The audit entry that a mutation stores with itself; the storage adds ``at``, the mutation's time."""
@@ -105,14 +112,30 @@ class Placement:
     project_id: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewProject:
+    """A project to register for ``owner`` unless the owner has one with this key."""
+
+    id: str
+    key: str
+    owner: str
+    audit: AuditDraft
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One change of one memory. The storage applies all of it, its audit entry and its claim, or none of it."""
+    """One change of one memory. The storage applies all of it, its audit entry, its claim and the project that it
+    registers, or none of it.
+
+    Only a mutation with a ``placement`` may have ``registers``: the project that the placement names, which is not
+    there yet.
+    """
 
     memory_id: str
     editor: str
     audit: AuditDraft
     claim: ReceiptClaim | None = None
+    registers: NewProject | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,16 +184,6 @@ class Applied:
     version: int
     created_at: datetime
     updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NewProject:
-    """A project to register for ``owner`` unless the owner has one with this key."""
-
-    id: str
-    key: str
-    owner: str
-    audit: AuditDraft
 
 
 @dataclass(frozen=True, slots=True)

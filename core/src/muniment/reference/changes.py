@@ -11,13 +11,16 @@ from datetime import datetime
 
 from muniment import limits
 from muniment.errors import VersionConflict
+from muniment.models import AuditRecord
 from muniment.ports import (
     Applied,
     Create,
     Index,
     Mutation,
+    NewProject,
     Passages,
     Placement,
+    ProjectTaken,
     ReceiptClaim,
     ReceiptTaken,
     Remove,
@@ -27,7 +30,7 @@ from muniment.ports import (
 )
 from muniment.ports.refusals import no_memory, no_space
 from muniment.reference.base import Base
-from muniment.reference.rows import MemoryRow, PassageKey, ReceiptRow, ReferenceData, Staged
+from muniment.reference.rows import MemoryRow, PassageKey, ProjectRow, ReceiptRow, ReferenceData, Staged
 
 
 class Changes(Base):
@@ -42,6 +45,7 @@ class Changes(Base):
         now = self.clock()
         staged = Staged()
         self.stage_memory(staged, mutation, now)
+        self.stage_project(staged, mutation)
         self.stage_audit(staged, mutation, now)
         self.stage_receipt(staged, mutation, now)
         staged.commit(self.data)
@@ -154,6 +158,26 @@ class Changes(Base):
             for key, vector in row.passages.items()
             if key[0] == passages.space and key[1] in passages.hashes
         }
+
+    def stage_project(self, staged: Staged, mutation: Mutation) -> None:
+        """The project that the mutation registers, and its audit entry. Raises ProjectTaken."""
+        new = mutation.registers
+        if new is None:
+            return
+        self.on_write("project")
+        if self.registered(new) is not None:
+            raise ProjectTaken
+        assert staged.memory is not None
+        staged.project, staged.project_audit = self.made(new, staged.memory.updated_at)
+
+    def registered(self, new: NewProject) -> ProjectRow | None:
+        """The project that its owner has under this key."""
+        rows = self.data.projects.values()
+        return next((row for row in rows if (row.owner, row.key) == (new.owner, new.key)), None)
+
+    def made(self, new: NewProject, at: datetime) -> tuple[ProjectRow, AuditRecord]:
+        """A new project and its audit entry."""
+        return ProjectRow(new.id, new.key, new.owner, 1, at, at, {}), new.audit.record(at)
 
     def stage_audit(self, staged: Staged, mutation: Mutation, now: datetime) -> None:
         """The audit entry."""

@@ -123,12 +123,17 @@ class Staged:
     memory: MemoryRow | None = None
     audit: AuditRecord | None = None
     receipt: ReceiptRow | None = None
+    project: ProjectRow | None = None
+    project_audit: AuditRecord | None = None
 
     def commit(self, data: ReferenceData) -> None:
         """Store all of it. Nothing here can fail."""
         if self.memory is not None:
             data.memories[self.memory.id] = self.memory
-        if self.audit is not None:
-            data.audit[self.audit.id] = self.audit
+        if self.project is not None:
+            data.projects[self.project.id] = self.project
+        for entry in (self.project_audit, self.audit):
+            if entry is not None:
+                data.audit[entry.id] = entry
         if self.receipt is not None:
             data.receipts[self.receipt.claim.principal, self.receipt.claim.key] = self.receipt

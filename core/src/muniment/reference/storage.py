@@ -47,7 +47,7 @@ def _now() -> datetime:
 class ReferenceStorage(Readers, ReferenceSpaces, ReferenceAgents, ReferenceTokens, ExactSearch):
     """``muniment.ports.Storage`` over a ``ReferenceData``, which several instances may share."""
 
-    WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "audit", "receipt")
+    WRITE_POINTS: ClassVar[tuple[str, ...]] = ("memory", "terms", "passages", "project", "audit", "receipt")
     """The points of a write, in order, that ``on_write`` is called with."""
 
     def __init__(self, data: ReferenceData | None = None, *, clock: Callable[[], datetime] = _now) -> None:
@@ -98,16 +98,10 @@ class ReferenceStorage(Readers, ReferenceSpaces, ReferenceAgents, ReferenceToken
         audience = Audience(new.owner)
         if (known := self.registered(new)) is not None:
             return self.project_facts(known, audience), False
-        now = self.clock()
-        row = ProjectRow(new.id, new.key, new.owner, 1, now, now, {})
-        self.data.projects[new.id] = row
-        self.data.audit[new.audit.id] = new.audit.record(now)
+        row, entry = self.made(new, self.clock())
+        self.data.projects[row.id] = row
+        self.data.audit[entry.id] = entry
         return self.project_facts(row, audience), True
-
-    def registered(self, new: NewProject) -> ProjectRow | None:
-        """The project that its owner has under this key."""
-        rows = self.data.projects.values()
-        return next((row for row in rows if (row.owner, row.key) == (new.owner, new.key)), None)
 
     async def record(self, audit: AuditDraft) -> None:
         """Store an audit entry once."""

@@ -35,7 +35,7 @@ from muniment_storage_mongo import agent_probe, settings
 from muniment_storage_mongo.database import MAJORITY, Database, Session
 from muniment_storage_mongo.migrate import COLLECTIONS
 from muniment_storage_mongo.mongod import NoBinary, NotStarted, ReplicaSet
-from muniment_storage_mongo.schema import AUDIT, MEMORIES, PASSAGES, RECEIPTS
+from muniment_storage_mongo.schema import AUDIT, MEMORIES, PASSAGES, PROJECTS, RECEIPTS
 from muniment_storage_mongo.storage import MongoStorage
 
 _COLLECTION_OF = {
@@ -44,6 +44,7 @@ _COLLECTION_OF = {
     FaultPoint.PASSAGES: PASSAGES,
     FaultPoint.TERMS: MEMORIES,
     FaultPoint.RECEIPT: RECEIPTS,
+    FaultPoint.PROJECT: PROJECTS,
 }
 _VALIDATORS = {one.name: one.validator for one in COLLECTIONS}
 _NOTHING = {"_id": {"$exists": False}}

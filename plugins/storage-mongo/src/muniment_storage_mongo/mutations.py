@@ -1,4 +1,5 @@
-"""A mutation as one transaction: the memory, its passages, its audit entry and its claim, or nothing of it.
+"""A mutation as one transaction: the memory, its passages, its audit entry, its claim and the project that it
+registers, or nothing of it.
 
 Owns what each kind of mutation changes and what a compare-and-set that matched nothing means. The memory is changed by
 a pipeline, so that its times are the server's; whoever comes second to the same memory conflicts and starts again from
@@ -13,9 +14,21 @@ from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from muniment.errors import Internal, VersionConflict
-from muniment.ports import Applied, Create, Index, Mutation, Passages, Placement, ReceiptTaken, Remove, Restore, Revise
+from muniment.ports import (
+    Applied,
+    Create,
+    Index,
+    Mutation,
+    Passages,
+    Placement,
+    ProjectTaken,
+    ReceiptTaken,
+    Remove,
+    Restore,
+    Revise,
+)
 from muniment.ports.refusals import memory_kept_changing, no_memory, no_space
-from muniment_storage_mongo import receipts, records, vectors
+from muniment_storage_mongo import projects, receipts, records, vectors
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.lanes import Lane, Lanes
 from muniment_storage_mongo.records import literal
@@ -34,7 +47,7 @@ class _Elsewhere(Exception):
 
 
 async def apply(database: Database, lanes: Lanes, mutation: Mutation) -> Applied:
-    """Apply a mutation. Raises VersionConflict, NotFound, ReceiptTaken."""
+    """Apply a mutation. Raises VersionConflict, NotFound, ReceiptTaken, ProjectTaken."""
     scope_key = mutation.placement.scope_key if isinstance(mutation, Create) else mutation.audit.scope_key
     for _ in range(_ATTEMPTS):
         try:
@@ -42,7 +55,10 @@ async def apply(database: Database, lanes: Lanes, mutation: Mutation) -> Applied
         except _Elsewhere as elsewhere:
             scope_key = elsewhere.scope_key
         except DuplicateKeyError as error:
-            if mutation.claim is None or not isinstance((error.details or {}).get("keyValue", {}).get("_id"), dict):
+            taken = (error.details or {}).get("keyValue", {})
+            if mutation.registers is not None and "owner" in taken:
+                raise ProjectTaken from error
+            if mutation.claim is None or not isinstance(taken.get("_id"), dict):
                 raise Internal(f"Memory {mutation.memory_id} has a key that is taken already.") from error
             if not await receipts.expire(database, mutation.claim):
                 raise ReceiptTaken from error
@@ -190,7 +206,9 @@ class _Change:
             await self._database.collection(MEMORIES).update_one(key, noted, session=self._session)
 
     async def _traced(self, memory: Document) -> Applied:
-        """Store the audit entry and the claim, at the memory's new time."""
+        """Store the project that is registered, the audit entry and the claim, at the memory's new time."""
+        if self._mutation.registers is not None:
+            await projects.insert(self._database, self._session, self._mutation.registers, memory["updated_at"])
         entry = records.of_audit(self._mutation.audit, memory["updated_at"])
         await self._database.collection(AUDIT).insert_one(entry, session=self._session)
         await receipts.claim(self._database, self._session, self._mutation.claim, memory["updated_at"])

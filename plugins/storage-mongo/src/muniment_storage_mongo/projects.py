@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.errors import DuplicateKeyError
@@ -99,8 +100,7 @@ async def register(database: Database, new: NewProject) -> tuple[ProjectFacts, b
     known = await _owned(database, new)
     if known is not None:
         return known, False
-    document: Document = {"_id": new.id, "key": new.key, "owner": new.owner, "version": 1, "shares": []}
-    stamped = [{"$replaceWith": {"$mergeObjects": [literal(document), _STAMPS]}}]
+    stamped = [{"$replaceWith": {"$mergeObjects": [literal(_document(new)), _STAMPS]}}]
 
     async def work(session: Session) -> Document:
         made: Document | None = await database.collection(PROJECTS).find_one_and_update(
@@ -121,6 +121,17 @@ async def register(database: Database, new: NewProject) -> tuple[ProjectFacts, b
     if known is None:
         raise project_not_stored(new.key)
     return known, False
+
+
+async def insert(database: Database, session: Session, new: NewProject, at: datetime) -> None:
+    """Insert a project and its audit entry within a transaction. Raises DuplicateKeyError where the key is taken."""
+    document = {**_document(new), "created_at": at, "updated_at": at}
+    await database.collection(PROJECTS).insert_one(document, session=session)
+    await database.collection(AUDIT).insert_one(records.of_audit(new.audit, at), session=session)
+
+
+def _document(new: NewProject) -> Document:
+    return {"_id": new.id, "key": new.key, "owner": new.owner, "version": 1, "shares": []}
 
 
 async def _owned(database: Database, new: NewProject) -> ProjectFacts | None:

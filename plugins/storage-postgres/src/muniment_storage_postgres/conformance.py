@@ -43,6 +43,7 @@ _TABLE_OF = {
     FaultPoint.PASSAGES: "passage",
     FaultPoint.TERMS: "search_entry",
     FaultPoint.RECEIPT: "receipt",
+    FaultPoint.PROJECT: "project",
 }
 _TABLES = [table.name for table in metadata.sorted_tables]
 _TRIGGER = """

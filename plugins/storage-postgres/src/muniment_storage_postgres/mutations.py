@@ -6,7 +6,7 @@ import psycopg
 from psycopg.errors import ForeignKeyViolation, UniqueViolation
 
 from muniment.errors import Internal, VersionConflict
-from muniment.ports import Applied, Create, Mutation, ReceiptTaken, Remove, Restore, Revise
+from muniment.ports import Applied, Create, Mutation, ProjectTaken, ReceiptTaken, Remove, Restore, Revise
 from muniment.ports.refusals import memory_kept_changing, no_memory, no_project, no_space
 from muniment_storage_postgres import records
 from muniment_storage_postgres.database import Database
@@ -18,11 +18,13 @@ _ATTEMPTS = 8
 async def apply(database: Database, mutation: Mutation, *, scope: int | None) -> Applied:
     """Apply a mutation; ``scope`` is the number of the memory's scope.
 
-    Raises VersionConflict, NotFound, ReceiptTaken, and ConfigurationError for a space that is not registered. It is
-    repeated only where it provably changed nothing although the version is the expected one: vectors of the background
-    came in between, or the memory's scope is not the one that the audit entry names.
+    Raises VersionConflict, NotFound, ReceiptTaken, ProjectTaken, and ConfigurationError for a space that is not
+    registered. It is repeated only where it provably changed nothing although the version is the expected one: vectors
+    of the background came in between, or the memory's scope is not the one that the audit entry names.
     """
     statement, parameters = _prepared(mutation)
+    if mutation.registers is not None:
+        statement += "_registering"
     if mutation.claim is not None:
         statement += "_once"
     parameters["scope"] = scope
@@ -89,6 +91,8 @@ def _refusal(error: psycopg.IntegrityError, mutation: Mutation) -> Exception:
     constraint = error.diag.constraint_name
     if isinstance(error, UniqueViolation) and constraint == "receipt_pkey":
         return ReceiptTaken()
+    if isinstance(error, UniqueViolation) and constraint == "project_owner_key":
+        return ProjectTaken()
     placement = mutation.placement if isinstance(mutation, (Create, Revise)) else None
     if isinstance(error, ForeignKeyViolation) and placement and placement.project_id:
         return no_project(placement.project_id)

@@ -18,6 +18,7 @@ from muniment.ports import (
     Index,
     MemoryFacts,
     Mutation,
+    NewProject,
     Passages,
     Placement,
     Position,
@@ -162,6 +163,7 @@ def of_mutation(mutation: Mutation) -> Parameters:
         "editor": mutation.editor,
         **of_audit(mutation.audit),
         **of_claim(mutation.claim),
+        **of_new_project(mutation.registers),
     }
 
 
@@ -173,6 +175,14 @@ def of_placement(placement: Placement) -> Parameters:
         "user_name": placement.user,
         "project_id": placement.project_id,
     }
+
+
+def of_new_project(new: NewProject | None) -> Parameters:
+    """A project to register with a mutation, and its audit entry; nothing without one."""
+    if new is None:
+        return {}
+    audit = {f"project_{name}": value for name, value in of_audit(new.audit).items()}
+    return {"project_key": new.key, "project_owner": new.owner, **audit}
 
 
 def of_index(index: Index | None) -> Parameters:

@@ -33,6 +33,7 @@ _TABLES: Final = {
     FaultPoint.PASSAGES: ("passages",),
     FaultPoint.TERMS: ("terms",),
     FaultPoint.RECEIPT: ("receipts",),
+    FaultPoint.PROJECT: ("projects",),
     AgentFaultPoint.ENVELOPE: ("envelopes", "sections"),
     AgentFaultPoint.EVENT: ("events",),
 }

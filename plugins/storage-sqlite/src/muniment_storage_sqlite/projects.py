@@ -51,7 +51,13 @@ def list_them(
 
 def register(connection: Connection, new: NewProject) -> tuple[ProjectFacts, bool]:
     """Insert unless the owner has one with this key; the project, and whether it was inserted."""
-    at = now()
+    inserted = insert(connection, new, now())
+    row = connection.execute("SELECT * FROM projects WHERE owner = ? AND key = ?", (new.owner, new.key)).fetchone()
+    return _facts(connection, row, Audience(user=new.owner)), inserted
+
+
+def insert(connection: Connection, new: NewProject, at: int) -> bool:
+    """Insert a project and its audit entry unless the owner has one with this key; whether it was inserted."""
     inserted = connection.execute(
         """
         INSERT INTO projects (id, key, owner, version, created_at, updated_at) VALUES (?, ?, ?, 1, ?, ?)
@@ -61,8 +67,7 @@ def register(connection: Connection, new: NewProject) -> tuple[ProjectFacts, boo
     )
     if inserted.rowcount:
         store_entry(connection, new.audit, at)
-    row = connection.execute("SELECT * FROM projects WHERE owner = ? AND key = ?", (new.owner, new.key)).fetchone()
-    return _facts(connection, row, Audience(user=new.owner)), bool(inserted.rowcount)
+    return bool(inserted.rowcount)
 
 
 def change_share(connection: Connection, change: ShareChange) -> Applied:

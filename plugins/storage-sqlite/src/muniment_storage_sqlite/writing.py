@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from sqlite3 import Connection, Row
 
 from muniment.errors import VersionConflict
 from muniment.lexical import Terms
-from muniment.ports import Applied, Create, Mutation, Remove, Restore, Revise
+from muniment.ports import Applied, Create, Mutation, ProjectTaken, Remove, Restore, Revise
 from muniment.ports.refusals import no_memory
-from muniment_storage_sqlite import entries
+from muniment_storage_sqlite import entries, projects
 from muniment_storage_sqlite.memories import live
 from muniment_storage_sqlite.times import moment, now
 from muniment_storage_sqlite.trail import as_json, claim_key, store_entry
 
 
 def apply(connection: Connection, mutation: Mutation) -> Applied:
-    """Apply one mutation. Raises ReceiptTaken before anything else, then NotFound, then VersionConflict.
+    """Apply one mutation. Raises ReceiptTaken before anything else, then NotFound, VersionConflict, ProjectTaken.
 
     All that it stores has one time, which is never before the memory's last.
     """
@@ -26,10 +27,13 @@ def apply(connection: Connection, mutation: Mutation) -> Applied:
     at = max(now(), row["updated_at"] if row else 0)
     claim_key(connection, mutation.claim, at)
     if isinstance(mutation, Create):
-        applied = _create(connection, mutation, at)
+        store = partial(_create, connection, mutation, at)
     else:
         assert isinstance(mutation, Revise | Remove | Restore)
-        applied = _change(connection, mutation, _expected(row, mutation), at)
+        store = partial(_change, connection, mutation, _expected(row, mutation), at)
+    if mutation.registers is not None and not projects.insert(connection, mutation.registers, at):
+        raise ProjectTaken
+    applied = store()
     store_entry(connection, mutation.audit, at)
     return applied
 

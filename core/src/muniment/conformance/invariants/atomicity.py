@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from muniment.conformance.estate import Estate, changing, estate
+from muniment.conformance.estate import TEXT, Estate, changing, estate
 from muniment.conformance.invariant import Feature
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.target import FaultPoint, Refused
 from muniment.conformance.world import Answer, Caller, World, same
+from muniment.models import ProjectPolicy
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 
@@ -27,8 +28,8 @@ PASSED: dict[str, frozenset[FaultPoint]] = {
 
 @RULES(
     "MUT-13",
-    "A mutation is all or nothing: if the memory, the audit entry, a passage, the terms or the key cannot be stored, "
-    "nothing is.",
+    "A mutation is all or nothing: if the memory, the audit entry, a passage, the terms, the key or the project that "
+    "it registers cannot be stored, nothing is.",
     features=frozenset({Feature.FAULT}),
 )
 async def all_or_nothing(world: World) -> None:
@@ -47,6 +48,28 @@ async def all_or_nothing(world: World) -> None:
             receipt = await place.owner(operation.name, **payload)
             entry = (await place.owner("memory.history", id=receipt["id"]))["items"][0]
             same("the version in the trail once the fault is gone", entry["version"], receipt["version"])
+    await _registering(world)
+
+
+async def _registering(world: World) -> None:
+    """A write and a move that register the project that they name."""
+    alice = world.caller("alice", policy=ProjectPolicy.CREATE_MISSING)
+    if alice.context.project_policy is not ProjectPolicy.CREATE_MISSING:
+        world.notes.append("no mutation registers a project: the transport has another policy")
+        return
+    memory = (await alice("memory.write", content=TEXT))["id"]
+    for point in sorted(PASSED["memory.write"] | {FaultPoint.PROJECT}):
+        write = {"content": TEXT, "project": f"acme/new-{point}", "idempotency_key": f"new-{point}"}
+        async with world.unchanged(f"a write to a new project that failed to store {point}"), world.fault(point):
+            await alice.fails("memory.write", **write)
+        receipt = await alice("memory.write", **write)
+        same("whether the write makes the project then", receipt["project_created"], True)
+    for point in sorted(PASSED["memory.update"] | {FaultPoint.PROJECT}):
+        move = {"id": memory, "content": f"{TEXT} {point}", "project": f"acme/moved-{point}"}
+        async with world.unchanged(f"a move to a new project that failed to store {point}"), world.fault(point):
+            await alice.fails("memory.update", **move)
+        receipt = await alice("memory.update", **move)
+        same("whether the move makes the project then", receipt["project_created"], True)
 
 
 @RULES(

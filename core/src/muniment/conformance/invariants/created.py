@@ -1,12 +1,14 @@
-"""SCOPE-04: a write that makes a project says so."""
+"""SCOPE-04 and SCOPE-05: a write that makes a project says so, and one that is not applied makes none."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from muniment.conformance.estate import TEXT, WRITERS, estate
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
-from muniment.conformance.world import World, same
+from muniment.conformance.target import Refused
+from muniment.conformance.world import Answer, Caller, World, same
 from muniment.models import ProjectPolicy
 
 RULES = Rules(STORAGE_AND_TRANSPORT, since="1.2")
@@ -44,8 +46,56 @@ async def told_of_a_new_project(world: World) -> None:
     moved = await bob("memory.update", id=again["id"], project="acme/moved")
     same("whether a move made a project", moved["project_created"], True)
     beside = await world.second(bob)
-    async with world.race(2, "register_project"):
+    async with world.race(2):
         raced = await asyncio.gather(
             *(caller("memory.write", content=TEXT, project="acme/raced") for caller in (bob, beside))
         )
     same("how many of two racing writes made it", sum(one["project_created"] for one in raced), 1)
+
+
+@RULES(
+    "SCOPE-05",
+    "A project that a write makes is stored with the write: whoever loses a race for a memory or an idempotency key "
+    "makes none, a refused write makes none, and the trail of the new project begins with who registered it.",
+)
+async def made_with_the_write(world: World) -> None:
+    bob = world.caller("bob", policy=ProjectPolicy.CREATE_MISSING)
+    if bob.context.project_policy is not ProjectPolicy.CREATE_MISSING:
+        world.notes.append("no write makes a project: the transport has another policy")
+        return
+    beside = await world.second(bob)
+    memory = (await bob("memory.write", content=TEXT))["id"]
+    async with world.race(2):
+        moved = await asyncio.gather(
+            bob.attempt("memory.update", id=memory, version=1, project="acme/left"),
+            beside.attempt("memory.update", id=memory, version=1, project="acme/right"),
+        )
+    won = _winner("two moves of one version", moved, "version_conflict")
+    same("the projects after two racing moves", await _projects(bob), {won["project_id"]})
+    async with world.race(2):
+        written = await asyncio.gather(
+            bob.attempt("memory.write", content=TEXT, project="acme/first", idempotency_key="raced"),
+            beside.attempt("memory.write", content=TEXT, project="acme/second", idempotency_key="raced"),
+        )
+    first = _winner("two writes under one idempotency key", written, "idempotency_conflict")
+    expected = {won["project_id"], first["project_id"]}
+    same("the projects after two racing writes", await _projects(bob), expected)
+    async with world.unchanged("refused writes to projects that are not there"):
+        await bob.refused("version_conflict", "memory.update", id=memory, version=1, project="acme/stale")
+        await bob.refused("not_found", "memory.update", id="nowhere", project="acme/absent")
+    for project in sorted(expected):
+        trail = (await bob("project.history", project=project))["items"]
+        same(f"the trail of {project}", [(one["action"], one["actor"]) for one in trail], [("project.register", "bob")])
+
+
+def _winner(what: str, answers: Sequence[Answer | Refused], code: str) -> Answer:
+    """The one answer; the other one is a refusal with this code."""
+    refused = [one.code for one in answers if isinstance(one, Refused)]
+    same(f"the refusals of {what}", refused, [code])
+    (answer,) = [one for one in answers if not isinstance(one, Refused)]
+    same(f"whether the winner of {what} made its project", answer["project_created"], True)
+    return answer
+
+
+async def _projects(caller: Caller) -> set[str]:
+    return {one["id"] for one in (await caller("project.list"))["items"]}

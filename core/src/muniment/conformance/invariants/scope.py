@@ -117,7 +117,7 @@ async def _create_missing(world: World) -> list[str]:
     second = await again("memory.write", content=TEXT, project="acme/made")
     holds(first["project_id"] is not None, "the project of the write", expected="an id", seen=None)
     same("the project of a second write", second["project_id"], first["project_id"])
-    async with world.race(2, "register_project"):
+    async with world.race(2):
         pair = await asyncio.gather(
             *(caller.attempt("memory.write", content=TEXT, project="acme/made-raced") for caller in (alice, again))
         )

@@ -1,4 +1,4 @@
-"""Mutants made for SCOPE-01 to SCOPE-03: where a memory is filed."""
+"""Mutants made for SCOPE-01 to SCOPE-03 and SCOPE-05: where a memory is filed, and what a new project comes with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.models import Scope
-from muniment.ports import Audience, AuditDraft, NewProject, ProjectFacts, Selector
+from muniment.ports import Applied, Audience, AuditDraft, Mutation, NewProject, ProjectFacts, Selector
 from muniment.reference import ReferenceStorage
-from muniment.reference.rows import MemoryRow, ProjectRow
+from muniment.reference.rows import MemoryRow, ProjectRow, Staged
 
 MUTANTS = Mutants()
 
@@ -92,3 +92,37 @@ class CollisionEachTime(ReferenceStorage):
     async def record(self, audit: AuditDraft) -> None:
         """Under an id of its own."""
         await super().record(replace(audit, id=f"{audit.id}-{len(self.data.audit)}"))
+
+
+@MUTANTS("project registered before its write", made_for="SCOPE-05", fails="MUT-13 SCOPE-02 SCOPE-04 SCOPE-05")
+class RegistersFirst(ReferenceStorage):
+    """A write registers its project by a statement of its own, and is then refused or fails."""
+
+    async def apply(self, mutation: Mutation) -> Applied:
+        """Register, then write."""
+        if mutation.registers is not None and self.registered(mutation.registers) is None:
+            await self.register_project(mutation.registers)
+            mutation = replace(mutation, registers=None)
+        return await super().apply(mutation)
+
+
+@MUTANTS("project of a refused write kept", made_for="SCOPE-05", fails="MUT-13 SCOPE-05")
+class KeepsTheProject(ReferenceStorage):
+    """What a write registers is committed where the write is rolled back."""
+
+    def stage_project(self, staged: Staged, mutation: Mutation) -> None:
+        """Commit it."""
+        super().stage_project(staged, mutation)
+        if staged.project is not None and staged.project_audit is not None:
+            self.data.projects[staged.project.id] = staged.project
+            self.data.audit[staged.project_audit.id] = staged.project_audit
+
+
+@MUTANTS("project of a write without its entry", made_for="SCOPE-05", fails="SCOPE-05")
+class RegistersUntold(ReferenceStorage):
+    """Only project.identify leaves an entry in a new project's trail."""
+
+    def stage_project(self, staged: Staged, mutation: Mutation) -> None:
+        """Drop the entry."""
+        super().stage_project(staged, mutation)
+        staged.project_audit = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muniment import access
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.models import Agent, AuditRecord
-from muniment.ports import Applied, AuditDraft, NewProject, Position, ProjectFacts, ShareChange
+from muniment.ports import Applied, AuditDraft, Mutation, NewProject, Position, ProjectFacts, ShareChange
 from muniment.reference import ReferenceStorage
+from muniment.reference.rows import Staged
 
 MUTANTS = Mutants()
 
@@ -69,13 +71,28 @@ class Overwrites(ReferenceStorage):
         await super().record(audit)
 
 
-@MUTANTS("new projects passed over", made_for="SCOPE-04", fails="ACC-08 SCOPE-02 SCOPE-03 SCOPE-04")
+@MUTANTS("new projects passed over", made_for="SCOPE-02", fails="ACC-08 SCOPE-02 SCOPE-03")
 class TellsOfNoProject(ReferenceStorage):
     """Whoever registers a project is told that it was there."""
 
     async def register_project(self, new: NewProject) -> tuple[ProjectFacts, bool]:
         """As if it had been."""
         return (await super().register_project(new))[0], False
+
+
+@MUTANTS("a project that was there told as new", made_for="SCOPE-04", fails="SCOPE-02 SCOPE-04")
+class JoinsSilently(ReferenceStorage):
+    """A write whose project somebody registered first goes there, and its receipt says that it made another one."""
+
+    def stage_project(self, staged: Staged, mutation: Mutation) -> None:
+        """Or into the one that is there."""
+        new = mutation.registers
+        known = None if new is None else self.registered(new)
+        if known is None or staged.memory is None:
+            super().stage_project(staged, mutation)
+            return
+        self.on_write("project")
+        staged.memory = self.moved(staged.memory, access.project_placement(known.id))
 
 
 @MUTANTS("whoever has events waits", made_for="OPS-03", fails="OPS-03")

@@ -1,7 +1,8 @@
 """The hot statements, by name, from the files beside this one.
 
 A statement begins at a line ``-- name: NAME``; a line ``-- include: NAME`` stands for another one, of any file. One
-with a line ``-- once: NAME`` is there twice: as ``STATEMENT`` without that part, and as ``STATEMENT_once`` with it.
+with a line ``-- once: NAME`` is there twice: as ``STATEMENT`` without that part, and as ``STATEMENT_once`` with it. So
+it is with ``-- registering: NAME``; with both lines it is there four times, one of them ``STATEMENT_registering_once``.
 Parameters are psycopg's, ``%(name)s``.
 """
 
@@ -26,7 +27,8 @@ _FILES = (
 )
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
-_ONCE = re.compile(r"^-- once: (\w+)$", re.MULTILINE)
+_CHOICES = ("registering", "once")
+"""What a statement may have or not, in the order of the endings of its names."""
 
 
 def _load() -> Mapping[str, bytes]:
@@ -35,8 +37,10 @@ def _load() -> Mapping[str, bytes]:
         parts = _NAME.split(files(__name__).joinpath(f"{name}.sql").read_text("utf-8"))
         texts.update(zip(parts[1::2], parts[2::2], strict=True))
     whole = {name: _INCLUDE.sub(lambda match: texts[match[1]], text) for name, text in texts.items()}
-    once = {f"{name}_once": _ONCE.sub(lambda match: texts[match[1]], text) for name, text in whole.items()}
-    whole.update({name: text for name, text in once.items() if text != whole[name.removesuffix("_once")]})
+    for choice in _CHOICES:
+        line = re.compile(rf"^-- {choice}: (\w+)$", re.MULTILINE)
+        chosen = {name: line.sub(lambda match: texts[match[1]], text) for name, text in whole.items()}
+        whole.update({f"{name}_{choice}": text for name, text in chosen.items() if text != whole[name]})
     return {name: _without_comments(text).encode() for name, text in whole.items()}
 
 

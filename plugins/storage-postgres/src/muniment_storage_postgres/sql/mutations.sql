@@ -23,6 +23,26 @@
 -- once: kept_claim
 SELECT c.version, c.created_at, c.updated_at, c.embedded_in <> '{}' FROM changed c
 
+-- name: registered
+-- The project that a mutation, whose first part is called `changed`, puts its memory into, and its audit entry.
+, registered AS (
+    INSERT INTO project (id, scope_key, key, owner, version, created_at, updated_at)
+    SELECT
+        %(project_id)s, %(new_scope_key)s, %(project_key)s, %(project_owner)s, 1, c.updated_at, c.updated_at
+    FROM changed c
+), registered_audited AS (
+    INSERT INTO audit (
+        id, at, actor, agent, surface, action, memory_id, project_id, version, changed, scope_key, moved_to, patch,
+        details
+    )
+    SELECT
+        %(project_audit_id)s, c.updated_at, %(project_actor)s, %(project_agent)s, %(project_surface)s,
+        %(project_action)s, %(project_audit_memory)s, %(project_audit_project)s, %(project_audit_version)s,
+        %(project_audit_changed)s::text[], %(project_audit_scope_key)s, %(project_moved_to)s, %(project_patch)s::jsonb,
+        %(project_details)s::jsonb
+    FROM changed c
+)
+
 -- name: place
 -- The number of the scope that a memory is put into; a scope that has had no memory gets one.
 scoped AS (
@@ -109,6 +129,7 @@ WITH
     ORDER BY n.term
 )
 -- include: added_passages
+-- registering: registered
 -- include: trail
 
 -- name: edit
@@ -256,6 +277,7 @@ WITH
         )
 )
 -- include: added_passages
+-- registering: registered
 -- include: trail
 
 -- name: remove
