@@ -117,10 +117,11 @@ def analyse(text: str) -> Terms:
     digit. Terms have 1 to `MAX_TERM` code points and hold neither NUL nor white space. Time is linear in the
     text.
     """
-    frequencies: Counter[str] = Counter()
+    frequencies: dict[str, int] = {}
     length = 0
+    plain = text.isascii()
     for token, count in Counter(_tokens(text)).items():
-        if _UNSPACED_START.match(token):
+        if not plain and _UNSPACED_START.match(token):
             characters = _characters(token)
             pairs = _pairs(characters)
             words = len(pairs)
@@ -139,7 +140,7 @@ def query_terms(text: str) -> Mapping[str, float]:
     a memory that holds nothing else of the query, and hardly moves the order of the others. Runs of scripts without
     spaces ask for their pairs only, and a lone character for itself.
     """
-    terms: Counter[str] = Counter()
+    terms: dict[str, int] = {}
     for token, count in Counter(_tokens(text)).items():
         unspaced = _UNSPACED_START.match(token)
         _add(terms, _pairs(_characters(token)) if unspaced else _expanded(token)[0], count)
@@ -147,12 +148,10 @@ def query_terms(text: str) -> Mapping[str, float]:
     return {term: count * (light if term in _STOP_TERMS else 1.0) for term, count in terms.items()}
 
 
-def _add(frequencies: Counter[str], terms: Iterable[str], count: int) -> None:
-    if count == 1:
-        frequencies.update(terms)
-        return
+def _add(frequencies: dict[str, int], terms: Iterable[str], count: int) -> None:
+    # A Counter's own ways of adding take several times as long for the few terms of a token.
     for term in terms:
-        frequencies[term] += count
+        frequencies[term] = frequencies.get(term, 0) + count
 
 
 def _tokens(text: str) -> list[str]:

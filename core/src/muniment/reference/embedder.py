@@ -94,7 +94,8 @@ class HashEmbedder:
     def vector(self, text: str) -> Vector:
         """The unit vector of a text; white space alone counts as a word."""
         words = _WORD.findall(text.casefold()) or [text]
-        total = np.sum([_direction(word, self._space.dimensions) for word in words], axis=0, dtype=np.float64)
+        # Of small whole numbers, so that it is exact in any order.
+        total = np.add.reduce([_direction(word, self._space.dimensions) for word in words]).astype(np.float64)
         length = float(np.linalg.norm(total))
         return np.asarray(total / length, dtype=np.float32)
 
