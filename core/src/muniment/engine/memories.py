@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import TypeVar
 from uuid import uuid4
 
 from muniment import access, limits, mutations
+from muniment.engine.changes import UNDATED, Change, Loaded
 from muniment.engine.commit import Committed, draft, editor
 from muniment.engine.embeddings import Embeddings, none_stored
 from muniment.engine.idempotency import Idempotency
 from muniment.engine.projects import Projects, check_scope
 from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
-from muniment.models import Access, CallContext, EmbeddingState, PatchEffect, Receipt
+from muniment.models import Access, CallContext, EmbeddingState, Receipt
 from muniment.operations.memories import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
 from muniment.ports import (
     Create,
@@ -36,8 +35,6 @@ from muniment.ports import (
 )
 from muniment.ports.refusals import NoSpace
 
-_UNDATED = datetime.min.replace(tzinfo=UTC)
-"""The time of a receipt that is not committed yet; the storage's clock replaces it."""
 _RETRY_SLEEP = 0.005
 """Seconds; the longest first pause before an unversioned patch is tried again, doubled each time."""
 
@@ -95,7 +92,7 @@ class Memories:
         receipt = Receipt(
             id=memory_id,
             version=1,
-            updated_at=_UNDATED,
+            updated_at=UNDATED,
             action="memory.write",
             embedding=state,
             content_length=len(sent.content),
@@ -136,7 +133,7 @@ class Memories:
         placement, new = await self._destination(context, sent, loaded.facts)
         if sent.content is not None:
             mutations.check_content(sent.content)
-        change = _Change(
+        change = Change(
             content=sent.content,
             tags=None if sent.tags is None else _unique(sent.tags),
             placement=placement,
@@ -160,14 +157,13 @@ class Memories:
     async def delete(self, context: CallContext, sent: MemoryDelete) -> Receipt:
         """Hide a memory from every read and search."""
         loaded = await self._load(context, sent.id, sent.version)
-        facts = loaded.facts
         remove = Remove(
             memory_id=sent.id,
             editor=editor(context),
             expected_version=loaded.version,
-            audit=self._audit(context, "memory.delete", loaded, ("deleted",)),
+            audit=loaded.audit(context, "memory.delete", ("deleted",)),
         )
-        return await self._commit(remove, self._receipt("memory.delete", facts))
+        return await self._commit(remove, loaded.receipt("memory.delete"))
 
     @_on_what_is_there
     async def restore(self, context: CallContext, sent: MemoryRestore) -> Receipt:
@@ -180,9 +176,9 @@ class Memories:
             editor=editor(context),
             expected_version=loaded.version,
             index=index,
-            audit=self._audit(context, "memory.restore", loaded, ("deleted",)),
+            audit=loaded.audit(context, "memory.restore", ("deleted",)),
         )
-        return await self._commit(restore, self._receipt("memory.restore", facts, embedding=state))
+        return await self._commit(restore, loaded.receipt("memory.restore", embedding=state))
 
     async def _patch_retried(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         attempts = limits.PATCH_ATTEMPTS if sent.version is None else 1
@@ -198,15 +194,15 @@ class Memories:
     async def _patch_once(self, context: CallContext, sent: MemoryPatch) -> Receipt:
         loaded = await self._load(context, sent.id, sent.version)
         patched = mutations.patch(loaded.facts.memory.content, sent.old_string, sent.new_string)
-        change = _Change(content=patched.content, effect=patched.effect)
+        change = Change(content=patched.content, effect=patched.effect)
         return await self._revise(context, "memory.patch", loaded, change, sent)
 
     async def _revise(
         self,
         context: CallContext,
         action: str,
-        loaded: _Loaded,
-        change: _Change,
+        loaded: Loaded,
+        change: Change,
         keyed: MemoryPatch | None = None,
     ) -> Receipt:
         facts = loaded.facts
@@ -215,7 +211,7 @@ class Memories:
         if change.content is not None:
             stored = partial(self._stored_passages, context, loaded)
             index, state = await self.embeddings.index(change.content, stored)
-        receipt = self._receipt(action, facts, embedding=state, change=change)
+        receipt = loaded.receipt(action, embedding=state, change=change)
         revise = Revise(
             memory_id=facts.memory.id,
             editor=editor(context),
@@ -224,7 +220,7 @@ class Memories:
             tags=change.tags,
             placement=change.placement,
             index=index,
-            audit=self._audit(context, action, loaded, change.fields(facts), change),
+            audit=loaded.audit(context, action, change.fields(facts), change),
             claim=None if keyed is None else self._claim(context, action, keyed, receipt),
             registers=change.registers,
         )
@@ -232,7 +228,7 @@ class Memories:
 
     async def _load(
         self, context: CallContext, memory_id: str, version: int | None, *, deleted: bool = False
-    ) -> _Loaded:
+    ) -> Loaded:
         """Load, authorise, and fix the version. Raises NotFound, AccessDenied, VersionConflict."""
         space = self.embeddings.active_space
         facts = await self._storage.load(access.audience(context.principal), memory_id, space=space)
@@ -241,9 +237,9 @@ class Memories:
         if facts.deleted is not deleted:
             state = "deleted; restore it first" if facts.deleted else "not deleted; there is nothing to restore"
             raise NotFound(f"Memory {memory_id} is {state}.")
-        return _Loaded(facts, mutations.check_version(version, facts.memory.version), space)
+        return Loaded(facts, mutations.check_version(version, facts.memory.version), space)
 
-    async def _stored_passages(self, context: CallContext, loaded: _Loaded, space: str) -> frozenset[str]:
+    async def _stored_passages(self, context: CallContext, loaded: Loaded, space: str) -> frozenset[str]:
         """Those that were loaded; loaded now where the space was not known by then, as in a first edit after a start.
 
         Should the memory be another by now, the commit is refused by its version.
@@ -295,79 +291,6 @@ class Memories:
         if first is None:
             raise AssertionError("the storage said that the idempotency key is taken, and has no receipt for it")
         return first
-
-    @staticmethod
-    def _receipt(
-        action: str,
-        facts: MemoryFacts,
-        *,
-        embedding: EmbeddingState | None = None,
-        change: _Change | None = None,
-    ) -> Receipt:
-        length = None if change is None or change.content is None else len(change.content)
-        placement = change.placement if change else None
-        return Receipt(
-            id=facts.memory.id,
-            version=facts.memory.version + 1,
-            updated_at=_UNDATED,
-            action=action,
-            embedding=embedding,
-            content_length=length,
-            delta=None if length is None else length - len(facts.memory.content),
-            project_id=placement.project_id if placement else facts.memory.project_id,
-            project_created=change is not None and change.registers is not None,
-        )
-
-    @staticmethod
-    def _audit(
-        context: CallContext,
-        action: str,
-        loaded: _Loaded,
-        changed: tuple[str, ...],
-        change: _Change | None = None,
-    ):
-        facts = loaded.facts
-        return draft(
-            context,
-            action=action,
-            memory_id=facts.memory.id,
-            project_id=facts.memory.project_id,
-            version=loaded.version + 1,
-            changed=changed,
-            scope_key=facts.scope_key,
-            moved_to=change.placement.scope_key if change and change.placement else None,
-            patch=change.effect if change else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """What a mutation starts from: the facts, the version that it is made for, and the space of their passages."""
-
-    facts: MemoryFacts
-    version: int
-    space: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What an edit sets; a field that is None stays. ``registers`` is the placement's project where that is new."""
-
-    content: str | None = None
-    tags: tuple[str, ...] | None = None
-    placement: Placement | None = None
-    registers: NewProject | None = None
-    effect: PatchEffect | None = None
-
-    def fields(self, facts: MemoryFacts) -> tuple[str, ...]:
-        """The fields whose value really changes."""
-        memory = facts.memory
-        changes: Mapping[str, bool] = {
-            "content": self.content is not None and self.content != memory.content,
-            "tags": self.tags is not None and self.tags != memory.tags,
-            "scope": self.placement is not None,
-        }
-        return tuple(name for name, changed in changes.items() if changed)
 
 
 def _unique(tags: list[str]) -> tuple[str, ...]:
