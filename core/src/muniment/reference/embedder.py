@@ -20,6 +20,10 @@ from muniment.ports import PluginContext, Space, Vector, Vectors
 DIMENSIONS = 64
 PASSAGE_TOKENS = 254
 
+_BLOCK = 64
+"""Bytes of one BLAKE2b hash."""
+_BELOW_THE_MEAN = 112
+"""What a byte of a hash is counted from: their mean is above it, so that no sum of words is zero."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -94,21 +98,20 @@ class HashEmbedder:
     def vector(self, text: str) -> Vector:
         """The unit vector of a text; white space alone counts as a word."""
         words = _WORD.findall(text.casefold()) or [text]
-        # Of small whole numbers, so that it is exact in any order.
-        total = np.add.reduce([_direction(word, self._space.dimensions) for word in words]).astype(np.float64)
+        blocks = -(-self._space.dimensions // _BLOCK)
+        hashes = np.frombuffer(b"".join([_hash(word, blocks) for word in words]), dtype=np.uint8)
+        numbers = hashes.reshape(len(words), -1)[:, : self._space.dimensions]
+        # Sums of bytes, exact in float32 and in any order up to 65,000 words.
+        total = np.add.reduce(numbers.astype(np.float32)).astype(np.float64) - _BELOW_THE_MEAN * len(words)
         length = float(np.linalg.norm(total))
         return np.asarray(total / length, dtype=np.float32)
 
 
 @lru_cache(maxsize=65_536)
-def _direction(word: str, dimensions: int) -> Vector:
-    """A word's own direction: hash bytes as numbers around a mean above zero, so that no sum of words is zero."""
-    count = -(-dimensions // 64)
-    data = b"".join(
-        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), salt=index.to_bytes(2, "big")).digest()
-        for index in range(count)
-    )
-    return np.frombuffer(data, dtype=np.uint8)[:dimensions].astype(np.float32) - np.float32(112)
+def _hash(word: str, blocks: int) -> bytes:
+    """The bytes that give a word its own direction."""
+    encoded = word.encode("utf-8", "surrogatepass")
+    return b"".join(hashlib.blake2b(encoded, salt=index.to_bytes(2, "big")).digest() for index in range(blocks))
 
 
 def create(context: PluginContext) -> HashEmbedder:
