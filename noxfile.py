@@ -33,6 +33,9 @@ OFFLINE = {"HF_HUB_OFFLINE": "1"}
 JUDGED_TOO = {"embed-local": ("onnx:all-MiniLM-L6-v2",)}
 """What of a plugin its wheel is judged by besides what it starts by itself, as ``--url`` names it."""
 
+SLOWEST = ("--durations=30", "--durations-min=5")
+"""What a whole run says of its tests besides how they ended."""
+
 nox.needs_version = ">=2026.10"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
@@ -91,14 +94,20 @@ def tests(session: nox.Session) -> None:
     log = Path(session.create_tmp()) / "plugins.txt"
     with log.open("wb") as output:
         plugins = subprocess.Popen(
-            [str(Path(_bin[0]) / "pytest"), "-p", "no:cacheprovider", *map(str, sorted(ROOT.glob("plugins/*/tests")))],
+            [
+                str(Path(_bin[0]) / "pytest"),
+                *SLOWEST,
+                "-p",
+                "no:cacheprovider",
+                *map(str, sorted(ROOT.glob("plugins/*/tests"))),
+            ],
             cwd=ROOT,
             env={**os.environ, **environment_of_tools()},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        run(session, "pytest", "-p", "no:cacheprovider", str(ROOT / "core" / "tests"), str(ROOT / "tests"))
+        run(session, "pytest", *SLOWEST, "-p", "no:cacheprovider", str(ROOT / "core" / "tests"), str(ROOT / "tests"))
     except BaseException as error:
         if not isinstance(error, Exception):
             plugins.terminate()

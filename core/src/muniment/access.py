@@ -6,6 +6,7 @@ returns. Having written a memory grants nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -16,6 +17,7 @@ from muniment.ports import Audience, MemoryFacts, Placement, ProjectFacts
 TOKENS_KEY = "t:"
 """The scope key of what was done with API tokens, which are of no user's and no project's scope."""
 
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _OF_SHARE = {Share.RO: Access.READ, Share.RW: Access.WRITE}
 
 
@@ -62,6 +64,12 @@ def require(principal: Principal, facts: MemoryFacts | ProjectFacts | None, need
         raise NotFound(f"There is no {thing} that you may read; check the id, or list what there is.")
     if held < need:
         raise AccessDenied(f"You may read {thing} but not change it; ask its owner for read-write access.")
+
+
+def could_be_an_id(name: str) -> bool:
+    """Whether a project's name is written as ids are: a write to a project that its caller lost must not make another
+    one of that name."""
+    return _ID.fullmatch(name) is not None
 
 
 def choose_project(principal: Principal, found: Iterable[ProjectFacts], name: str) -> ProjectFacts | None:

@@ -94,7 +94,8 @@ class Projects:
         if project is None:
             return access.own_placement(context.principal.user), None
         facts = await self._find(context, project, for_write=True)
-        if facts is None and context.project_policy is ProjectPolicy.CREATE_MISSING:
+        creates = context.project_policy is ProjectPolicy.CREATE_MISSING and not access.could_be_an_id(project)
+        if facts is None and creates:
             new = _new(context, project)
             return access.project_placement(new.id), new
         return access.project_placement(_usable(context, facts, project, Access.WRITE).id), None

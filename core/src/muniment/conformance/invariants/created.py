@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 from muniment.conformance.estate import TEXT, WRITERS, estate
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
@@ -56,7 +57,8 @@ async def told_of_a_new_project(world: World) -> None:
 @RULES(
     "SCOPE-05",
     "A project that a write makes is stored with the write: whoever loses a race for a memory or an idempotency key "
-    "makes none, a refused write makes none, and the trail of the new project begins with who registered it.",
+    "makes none, neither does a refused write or one that names a project by an id, and the trail of the new project "
+    "begins with who registered it.",
 )
 async def made_with_the_write(world: World) -> None:
     bob = world.caller("bob", policy=ProjectPolicy.CREATE_MISSING)
@@ -64,6 +66,7 @@ async def made_with_the_write(world: World) -> None:
         world.notes.append("no write makes a project: the transport has another policy")
         return
     beside = await world.second(bob)
+    alices = (await world.caller("alice")("project.identify", project="acme/hers"))["project"]["id"]
     memory = (await bob("memory.write", content=TEXT))["id"]
     async with world.race(2):
         moved = await asyncio.gather(
@@ -83,6 +86,8 @@ async def made_with_the_write(world: World) -> None:
     async with world.unchanged("refused writes to projects that are not there"):
         await bob.refused("version_conflict", "memory.update", id=memory, version=1, project="acme/stale")
         await bob.refused("not_found", "memory.update", id="nowhere", project="acme/absent")
+        for name in (alices, alices.upper(), str(UUID(int=7))):
+            await bob.refused("unknown_project", "memory.write", content=TEXT, project=name)
     for project in sorted(expected):
         trail = (await bob("project.history", project=project))["items"]
         same(f"the trail of {project}", [(one["action"], one["actor"]) for one in trail], [("project.register", "bob")])

@@ -1,5 +1,5 @@
-"""The base of the mutants of core: rules of agent memory, and of spaces, that are pure or the engine's, each as a
-method.
+"""The base of the mutants of core: rules of agent memory, of spaces and of names that are pure or the engine's, each as
+a method.
 
 No storage can break these, but a plugin's author must see that the suite judges them too, and a change of core must not
 pass it unseen. While a subject is open its rules are those of the mutant.
@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from pydantic import BaseModel
 
-from muniment import acknowledgement, digests, sections
+from muniment import access, acknowledgement, digests, sections
 from muniment.agent_models import SectionName, Visibility
 from muniment.conformance.reference_target import ReferenceSubject, ReferenceTarget
 from muniment.digests import Digest
@@ -31,6 +31,7 @@ _payload, _shortened, _dm_takeaway = digests.payload, digests.shortened, digests
 _seen_by_reading = acknowledgement.seen_by_reading
 _register, _check_dimensions, _compare = spaces.register, spaces.check_dimensions, spaces.compare
 _notice = completeness.notice
+_could_be_an_id = access.could_be_an_id
 
 
 class Core:
@@ -100,6 +101,10 @@ class Core:
         """``completeness.notice``."""
         return _notice(progress, aside)
 
+    def could_be_an_id(self, name: str) -> bool:
+        """``access.could_be_an_id``."""
+        return _could_be_an_id(name)
+
 
 _MODULES: Mapping[str, Any] = {
     "check_writable": sections,
@@ -116,6 +121,7 @@ _MODULES: Mapping[str, Any] = {
     "check_dimensions": spaces,
     "compare": spaces,
     "notice": completeness,
+    "could_be_an_id": access,
 }
 """Where core looks the pure ones up."""
 

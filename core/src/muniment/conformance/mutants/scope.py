@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from muniment.conformance.mutants.core import Core
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.models import Scope
 from muniment.ports import Applied, Audience, AuditDraft, Mutation, NewProject, ProjectFacts, Selector
@@ -126,3 +127,12 @@ class RegistersUntold(ReferenceStorage):
         """Drop the entry."""
         super().stage_project(staged, mutation)
         staged.project_audit = None
+
+
+@MUTANTS("project named like another's id made by a write", made_for="SCOPE-05", fails="SCOPE-05")
+class TakesIdsForKeys(Core):
+    """Who lost a project and goes on writing by its id gets a project of that name."""
+
+    def could_be_an_id(self, name: str) -> bool:
+        """No name is."""
+        return False
