@@ -97,7 +97,13 @@ def test_none_is_by_name() -> None:
 GOOD = {"issuer": "https://login.example.com", "audience": "memory"}
 
 WRONG: list[tuple[object, str]] = [
-    ({"tokns": True}, r"auth\.tokns"),
+    ({"tokns": True}, r"auth\.tokns, set in MUNIMENT_AUTH, is no setting; did you mean tokens\?$"),
+    ({"zebra": True}, r"auth\.zebra, .* is no setting; there are issuers, tokens, url\.$"),
+    ({"issuers": {"corp": {**GOOD, "leway": 5}}}, r"auth\.issuers\.corp\.leway, .*; did you mean leeway\?$"),
+    ({"issuers": {"corp": {"issuer": GOOD["issuer"], "audiance": "memory"}}}, r"corp\.audiance, .*mean audience\?$"),
+    ({"issuers": {"corp": {"issuer": GOOD["issuer"]}}}, r"corp\.audience \(in .*\): it is missing; set it\.$"),
+    ({"issuers": {"corp": "x"}}, r"auth\.issuers\.corp \(in .*\): must be a table"),
+    ({"issuers": []}, r"auth\.issuers \(in .*\): must be a table"),
     ({"tokens": False}, "let nobody in"),
     ({"url": "https://memory.example.com/mcp"}, "without a path"),
     ({"url": "memory.example.com"}, "must be a URL"),
@@ -279,9 +285,10 @@ async def test_doctor_counts_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_doctor_fails_where_an_issuer_cannot_be_reached() -> None:
-    """With the issuer and what to do."""
+    """With the issuer, the cause and what to do."""
     table = {"issuers": {"corp": {**GOOD, "issuer": "http://127.0.0.1:9"}}}
     _, finding = await findings(AuthSettings.model_validate(table))
     assert (finding.ok, finding.subject) == (False, "issuer corp")
-    assert "http://127.0.0.1:9" in finding.detail
+    assert "http://127.0.0.1:9/.well-known/openid-configuration: " in finding.detail
+    assert "refused" in finding.detail
     assert finding.remedy

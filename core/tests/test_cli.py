@@ -341,9 +341,31 @@ def test_mcp_config_for_a_url(tmp_path: Path, client: str, key: str, server: dic
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--client", "zed", "--http", "memory.example.com"), "must be a URL"),
-        (("--client", "zed", "--http", "http://memory.example.com"), "must begin with https://"),
-        (("--client", "zed", "--http", "https://me:secret@memory.example.com"), "must be a URL"),
+        (("--client", "zed", "--http", "notes.example.org"), "must be a URL with http and without"),
+        (("--client", "zed", "--http", "notes.example.org"), "write https://notes.example.org/mcp."),
+        (("--client", "zed", "--http", "notes.example.org:8765/team/"), "write https://notes.example.org:8765/team."),
+        (("--client", "zed", "--http", "127.0.0.1:8765"), "write http://127.0.0.1:8765/mcp."),
+        (("--client", "zed", "--http", "http://notes.example.org"), "must begin with https://"),
+        (("--client", "zed", "--http", "http://notes.example.org"), "write https://notes.example.org/mcp."),
+        (("--client", "zed", "--http", "https://me:secret@notes.example.org"), "write https://notes.example.org/mcp."),
+        (("--client", "zed", "--http", "https://"), "write https://memory.example.com/mcp."),
+        (
+            ("--client", "zed", "--http", "https://a.example?key=secret"),
+            "without ? and #; write https://a.example/mcp.",
+        ),
+        (("--client", "zed", "--http", "https://a.example/mcp?"), "without ? and #; write https://a.example/mcp."),
+        (("--client", "zed", "--http", "https://a.example/mcp#secret"), "write https://a.example/mcp."),
+        (("--client", "zed", "--sign-in"), "--sign-in is for a server that runs at a URL; give that with --http"),
+        (("--client", "cursor", "--token-variable", "MINE"), "--token-variable is for a server that runs at a URL"),
+        (("--client", "cursor", "--http", "https://a.example", "--token-variable", "my secret"), "is no name of a"),
+        (("--client", "cursor", "--http", "https://a.example", "--token-variable", "1secret"), "is no name of a"),
+        (("--client", "cursor", "--http", "https://a.example", "--token-variable", ""), "is no name of a"),
+        (("--client", "zed", "--http", "https://a.example", "--token-variable", "MINE"), "zed reads no variable"),
+        (("--client", "vscode", "--http", "https://a.example", "--token-variable", "MINE"), "reads no variable"),
+        (
+            ("--client", "cursor", "--http", "https://a.example", "--token-variable", "MINE", "--sign-in"),
+            "give one of them",
+        ),
         (
             ("--client", "zed", "--http", "https://a.example", "--user", "alice", "--data-dir", "d"),
             "--user, --data-dir",
@@ -359,6 +381,14 @@ def test_a_url_that_no_client_is_given(tmp_path: Path, options: tuple[str, ...],
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
     assert "secret" not in done.stderr
+
+
+def test_a_token_s_variable_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    """In what is printed, and in what is left to do."""
+    done = run("mcp-config", "--client", "cursor", "--http", "https://a.example", "--token-variable", "MINE_2")
+
+    assert "Bearer ${env:MINE_2}" in done.stdout
+    assert "MINE_2" in done.stderr
 
 
 def test_every_client_is_told_of_a_url_or_why_not() -> None:

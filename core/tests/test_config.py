@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from muniment import config
 from muniment.config import Settings, redact
@@ -104,6 +107,29 @@ def test_variables_of_the_suite_are_not_ours(monkeypatch: pytest.MonkeyPatch) ->
     Settings.load()
 
 
+def tables(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    """Every table of the configuration that has keys of its own, by the keys that lead there."""
+    for name, field in model.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not Agent:
+                below = (*path, name, "corp") if get_origin(field.annotation) is dict else (*path, name)
+                yield below, kind
+                yield from tables(kind, below)
+
+
+def test_a_misspelt_key_is_named_in_every_table() -> None:
+    """With the one that was probably meant, whichever table it is in; one that is missing is not said before it."""
+    found = dict(tables(Settings))
+    assert {".".join(path) for path in found} == {"auth", "auth.issuers.corp", "limits"}
+    for path, model in found.items():
+        for key in model.model_fields:
+            Path("muniment.toml").write_text(f"[{'.'.join(path)}]\n{key}x = 7\n", encoding="utf-8")
+            with pytest.raises(ConfigurationError) as refusal:
+                Settings.load()
+            assert refusal.value.message.startswith(f"{'.'.join(path)}.{key}x, set in ")
+            assert refusal.value.message.endswith(f"muniment.toml, is no setting; did you mean {key}?")
+
+
 @pytest.mark.parametrize(
     ("variables", "toml", "flags", "parts"),
     [
@@ -111,6 +137,9 @@ def test_variables_of_the_suite_are_not_ours(monkeypatch: pytest.MonkeyPatch) ->
         ({}, 'embeder = "none"', {}, ["embeder", "muniment.toml", "did you mean embedder?"]),
         ({}, 'config = "x"', {}, ["config", "muniment.toml", "is no setting"]),
         ({}, "[plugin.x]\na = 1", {}, ["plugin", "did you mean plugins?"]),
+        ({}, "[limits]\nbody_byte = 7", {}, ["limits.body_byte", "muniment.toml", "did you mean body_bytes?"]),
+        ({"MUNIMENT_LIMITS": '{"brst": 7}'}, "", {}, ["limits.brst", "MUNIMENT_LIMITS", "did you mean burst?"]),
+        ({}, "limits = 7", {}, ["limits", "muniment.toml", "must be a table"]),
         ({}, "", {"stroage": "x"}, ["--stroage", "command line", "did you mean --storage?"]),
         ({"MUNIMENT_EMBED_TIMEOUT": "soon"}, "", {}, ["embed_timeout", "MUNIMENT_EMBED_TIMEOUT", "number"]),
         ({}, "embed_timeout = 0", {}, ["embed_timeout", "muniment.toml", "greater than 0"]),

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from muniment.authentication.issuers import Issuers
-from muniment.authentication.keys import COOLDOWN_SECONDS, DISCOVERY, FRESH_SECONDS, STALE_SECONDS
+from muniment.authentication.keys import BURST, COOLDOWN_SECONDS, DISCOVERY, FRESH_SECONDS, STALE_SECONDS
 from muniment.authentication.settings import IssuerSettings
 from muniment.engine import Engine
 from muniment.errors import IssuerUnavailable, NotFound, Unauthenticated
@@ -165,30 +165,56 @@ def with_critical_extension(issuer: Issuer) -> str:
 
 
 BAD_TOKENS: dict[str, tuple[Callable[[Issuer], str], str]] = {
-    "for another audience": (lambda on: on.token(aud="https://other.example.com"), "audience"),
-    "without an audience": (lambda on: on.token(aud=None), "claims"),
-    "expired": (lambda on: on.token(exp=int(time.time()) - 31), "expired"),
-    "without an end": (lambda on: on.token(exp=None), "claims"),
-    "not valid yet": (lambda on: on.token(nbf=int(time.time()) + 100), "not valid yet"),
-    "of another issuer": (lambda on: on.token(iss="https://login.example.org"), "no issuer"),
-    "of an issuer with a slash more": (lambda on: on.token(iss=f"{on.url}/"), "no issuer"),
-    "without an issuer": (lambda on: on.token(iss=None), "no issuer"),
-    "whose issuer is a list": (lambda on: jwt_of({**on.claims(), "iss": [on.url]}), "no issuer"),
-    "tampered with": (tampered, "not signed"),
+    "for another audience": (
+        lambda on: on.token(aud="https://other.example.com"),
+        f"claim aud names no audience that is accepted.*: {AUDIENCE}; ask",
+    ),
+    "for an audience that is a number": (lambda on: on.token(aud=[7]), "claim aud names no audience"),
+    "without an audience": (lambda on: on.token(aud=None), "has no claim aud; have its issuer give it"),
+    "expired": (lambda on: on.token(exp=int(time.time()) - 31), r"expired \(exp\); sign in"),
+    "without an end": (lambda on: on.token(exp=None), "has no claim exp; have its issuer give it"),
+    "without an end and an audience": (lambda on: on.token(exp=None, aud=None), "has no claim exp and no claim aud;"),
+    "whose end is no number": (lambda on: on.token(exp="soon"), "claim exp is no number of seconds; have its issuer"),
+    "whose beginning is no number": (lambda on: on.token(nbf="soon"), "claim nbf is no number of seconds; have"),
+    "made at no time": (lambda on: on.token(iat="now"), "claim iat is no number of seconds; have"),
+    "not valid yet": (lambda on: on.token(nbf=int(time.time()) + 100), r"not valid yet \(nbf\); check the clocks"),
+    "made in the future": (lambda on: on.token(iat=int(time.time()) + 100), r"not valid yet \(iat\); check the clocks"),
+    "of another issuer": (
+        lambda on: on.token(iss="https://login.example.org"),
+        "claim iss names no issuer that is accepted here; sign in at one that is: http",
+    ),
+    "of an issuer with a slash more": (lambda on: on.token(iss=f"{on.url}/"), "claim iss names no issuer"),
+    "without an issuer": (lambda on: on.token(iss=None), "has no claim iss; have its issuer give it"),
+    "whose issuer is a list": (lambda on: jwt_of({**on.claims(), "iss": [on.url]}), "claim iss names no issuer"),
+    "tampered with": (tampered, "not signed by its issuer, or was changed since; sign in again"),
     "unsigned": (unsigned, "signed in a way"),
     "signed by the public key as a secret": (confused, "signed in a way"),
     "signed by another key": (lambda on: on.token(key=OTHER_KEY), "not signed"),
-    "signed by a key that is not published": (lambda on: on.token(key=OTHER_KEY, key_id="two"), "does not have"),
-    "signed by an algorithm that is not pinned": (lambda on: on.token(algorithm="RS512"), "signed in a way"),
+    "signed by a key that is not published": (
+        lambda on: on.token(key=OTHER_KEY, key_id="two"),
+        r"\(kid\) that its issuer does not have",
+    ),
+    "signed by an algorithm that is not pinned": (
+        lambda on: on.token(algorithm="RS512"),
+        r"signed in a way that is not accepted \(alg\); have its issuer sign by RS256",
+    ),
     "signed by a key of another kind": (lambda on: on.token(key=EC_KEY, algorithm="ES256"), "signed in a way"),
-    "with an extension that must be understood": (with_critical_extension, "cannot be checked|no JWT"),
-    "without a subject": (lambda on: on.token(sub=None), "claim sub"),
-    "with a blank subject": (lambda on: on.token(sub="  "), "claim sub"),
+    "with an extension that must be understood": (with_critical_extension, r"extension \(crit\)"),
+    "with a key that is a number": (lambda on: jwt_with({"alg": "RS256", "kid": 7}), "header of the token"),
+    "without a subject": (lambda on: on.token(sub=None), "has no claim sub; have its issuer give it"),
+    "with a subject that is a number": (lambda on: jwt_of({**on.claims(), "sub": 7}), "claim sub is no text; have"),
+    "with a name that is a number": (lambda on: jwt_of({**on.claims(), "jti": 7}), "claim jti is no text; have"),
+    "with a blank subject": (lambda on: on.token(sub="  "), "claim sub names no user.*1 to 195"),
     "with a subject of two lines": (lambda on: on.token(sub="a\nb"), "claim sub"),
     "with a subject that is too long": (lambda on: on.token(sub="a" * 196), "1 to 195"),
     "no token at all": (lambda on: "abc", "no JWT"),
     "of parts that are none": (lambda on: "a.b.c", "no JWT"),
+    "encrypted": (lambda on: f"{encoded({'alg': 'RSA-OAEP', 'enc': 'A256GCM'})}.a.b.c.d", "no JWT that is signed"),
 }
+
+
+def jwt_with(header: dict[str, Any]) -> str:
+    return f"{encoded(header)}.{encoded({})}.{encoded({})}"
 
 
 def jwt_of(claims: dict[str, Any]) -> str:
@@ -206,8 +232,9 @@ async def test_a_token_that_proves_nobody_is_refused(issuer: Issuer, bad: str) -
 
     assert refusal.value.details["error"] == "invalid_token"
     assert token not in refusal.value.message
+    assert not any(said in refusal.value.message for said in ("other.example", "example.org", "mallory", "soon", "two"))
     assert "corp" not in refusal.value.message
-    unread = any(word in refusal.value.message for word in ("no issuer", "no JWT"))
+    unread = any(word in refusal.value.message for word in ("claim iss", "no JWT", "crit", "header of"))
     assert getattr(refusal.value, "__notes__", []) == ([] if unread else ["Issuer: corp."])
     assert (await checked.principal(issuer.token())).user == "corp:alice"
 
@@ -255,7 +282,7 @@ async def test_a_token_that_names_no_key(issuer: Issuer) -> None:
     assert (await checked.principal(issuer.token(key_id=None))).user == "corp:alice"
 
     issuer.keys["two"] = RSA_KEYS[1]
-    with pytest.raises(Unauthenticated, match="does not have"):
+    with pytest.raises(Unauthenticated, match="does not say in kid"):
         await issuers(issuer).principal(issuer.token(key_id=None))
 
 
@@ -263,18 +290,71 @@ async def test_a_token_that_names_no_key(issuer: Issuer) -> None:
 
 
 async def test_rotation_is_picked_up_without_a_restart(issuer: Issuer) -> None:
-    """A token of a new key is accepted once the cooldown is over; one of a withdrawn key no longer, soon after."""
-    clock = Clock()
-    checked = issuers(issuer, clock)
+    """A token of a new key is accepted at once; one of a withdrawn key no longer, from then on."""
+    checked = issuers(issuer, Clock())
     old = issuer.token()
     await checked.principal(old)
     issuer.keys = {"two": RSA_KEYS[1]}
     new = issuer.token(key=RSA_KEYS[1], key_id="two")
 
-    clock.now += COOLDOWN_SECONDS
     assert (await checked.principal(new)).user == "corp:alice"
     with pytest.raises(Unauthenticated, match="does not have"):
         await checked.principal(old)
+
+
+async def test_a_made_up_key_keeps_no_new_one_out(issuer: Issuer) -> None:
+    """A key that is made just after somebody sent a key that there is not is found at once all the same."""
+    checked = issuers(issuer, Clock())
+    with pytest.raises(Unauthenticated):
+        await checked.principal(issuer.token(key=OTHER_KEY, key_id="made-up"))
+    issuer.keys = {"two": RSA_KEYS[1]}
+
+    assert (await checked.principal(issuer.token(key=RSA_KEYS[1], key_id="two"))).user == "corp:alice"
+
+
+async def test_many_made_up_keys_delay_a_new_one_and_do_not_condemn_it(issuer: Issuer) -> None:
+    """While the issuer is asked no more it is 503 with how long to wait, and by then the token is accepted, also where
+    somebody else was faster. One of a key that there is not is known to be bad by then."""
+    clock = Clock()
+    checked = issuers(issuer, clock, jwks_url=f"{issuer.url}/keys")
+    for number in range(BURST + 1):
+        with pytest.raises(Unauthenticated):
+            await checked.principal(issuer.token(key=OTHER_KEY, key_id=f"{number}"))
+    issuer.keys = {"two": RSA_KEYS[1]}
+    new, gone = issuer.token(key=RSA_KEYS[1], key_id="two"), issuer.token()
+    made_up = issuer.token(key=OTHER_KEY, key_id="another")
+
+    assert (await checked.principal(gone)).user == "corp:alice"
+    for token in (new, made_up):
+        with pytest.raises(IssuerUnavailable, match="keep the token and try again in 5 s") as refusal:
+            await checked.principal(token)
+        assert refusal.value.details == {"issuer": "corp", "retry_after": COOLDOWN_SECONDS}
+    asked = len(issuer.asked)
+
+    clock.now += 5
+    for token in (made_up, gone, issuer.token(key=OTHER_KEY, key_id="another")):
+        with pytest.raises(Unauthenticated, match="does not have"):
+            await checked.principal(token)
+    assert (await checked.principal(new)).user == "corp:alice"
+    assert len(issuer.asked) == asked + 1
+
+
+async def test_an_answer_on_its_way_condemns_no_token(issuer: Issuer) -> None:
+    """What the issuer said before a token came says nothing about its key: it is asked again."""
+    issuer.answering.clear()
+    checked = issuers(issuer, jwks_url=f"{issuer.url}/keys")
+    first = asyncio.create_task(checked.principal(issuer.token()))
+    await asyncio.to_thread(issuer.was_asked.wait, 10)
+    issuer.documents["/keys"] = issuer.document("/keys")
+    late = asyncio.create_task(checked.principal(issuer.token(key=RSA_KEYS[1], key_id="two")))
+    await asyncio.sleep(0.05)
+    issuer.answering.set()
+    await first
+    del issuer.documents["/keys"]
+    issuer.keys = {"two": RSA_KEYS[1]}
+
+    assert (await late).user == "corp:alice"
+    assert len(issuer.asked) == 2
 
 
 async def test_a_withdrawn_key_is_forgotten(issuer: Issuer) -> None:
@@ -304,16 +384,30 @@ async def test_a_key_that_takes_the_name_of_another(issuer: Issuer) -> None:
 
 
 async def test_unknown_keys_ask_the_issuer_seldom(issuer: Issuer) -> None:
-    """However many are made up: the keys once at first, and once each time the cooldown is over."""
+    """However many are made up: the keys at first, a few times at once, and once each time the cooldown is over."""
     clock = Clock()
     checked = issuers(issuer, clock, jwks_url=f"{issuer.url}/keys")
     for round_ in range(3):
         for number in range(20):
-            with pytest.raises(Unauthenticated):
+            with pytest.raises((Unauthenticated, IssuerUnavailable)):
                 await checked.principal(issuer.token(key=OTHER_KEY, key_id=f"{round_}-{number}"))
         clock.now += COOLDOWN_SECONDS
 
-    assert len(issuer.asked) == 3
+    assert len(issuer.asked) == 1 + BURST + 2
+
+
+async def test_the_same_unknown_key_asks_once(issuer: Issuer) -> None:
+    """Whoever goes on with a token of a key that was withdrawn uses up nothing that others need."""
+    clock = Clock()
+    checked = issuers(issuer, clock, jwks_url=f"{issuer.url}/keys")
+    for _ in range(20):
+        with pytest.raises(Unauthenticated):
+            await checked.principal(issuer.token(key=OTHER_KEY, key_id="two"))
+    assert len(issuer.asked) == 1
+
+    clock.now += COOLDOWN_SECONDS
+    issuer.keys = {"two": OTHER_KEY}
+    assert (await checked.principal(issuer.token(key=OTHER_KEY, key_id="two"))).user == "corp:alice"
 
 
 async def test_all_wait_for_one_answer(issuer: Issuer) -> None:
@@ -365,12 +459,24 @@ async def test_known_keys_outlast_an_issuer_that_is_down(issuer: Issuer) -> None
         await checked.principal(issuer.token())
 
 
-@pytest.mark.parametrize("answer", [b"[]", b"{}", b'{"keys": []}', b'{"keys": [{"use": "enc"}]}', b"<html>", b"\xff"])
-async def test_an_answer_that_holds_no_keys(issuer: Issuer, answer: bytes) -> None:
-    """It is as none."""
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (b"[]", "JSON object"),
+        (b"{}", "no key that signs"),
+        (b'{"keys": []}', "no key that signs"),
+        (b'{"keys": [{"use": "enc"}]}', "no key that signs"),
+        (b"<html>", "Expecting value"),
+        (b"\xff", "decode"),
+    ],
+)
+async def test_an_answer_that_holds_no_keys(issuer: Issuer, answer: bytes, cause: str) -> None:
+    """It is as none; the log says where and why, and the client does not learn it."""
     issuer.documents["/keys"] = answer
-    with pytest.raises(IssuerUnavailable):
+    with pytest.raises(IssuerUnavailable) as refusal:
         await issuers(issuer).principal(issuer.token())
+    assert cause not in refusal.value.message
+    assert any(f"{issuer.url}/keys" in note and cause in note for note in refusal.value.__notes__)
     del issuer.documents["/keys"]
     assert (await issuers(issuer).principal(issuer.token())).user == "corp:alice"
 

@@ -33,6 +33,8 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ReferenceData:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MUNIMENT_STORAGE", "memory:")
+    # Here it is kept from one command to the next.
+    monkeypatch.setattr(token, "FORGETFUL", frozenset[str]())
     return kept
 
 
@@ -60,6 +62,18 @@ def proves(data: ReferenceData, secret: str) -> str:
             await tokens.close()
 
     return asyncio.run(user())
+
+
+def test_no_token_is_made_that_nobody_can_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One in a storage that ends with the command is refused, with what to give instead, and nothing is printed."""
+    monkeypatch.setattr(token, "FORGETFUL", frozenset(("memory",)))
+    assert run("create", "--user", "alice", "--scope", "read", "--storage", "memory:") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "storage (--storage) is memory:, which is empty again" in printed.err
+    assert "--storage embedded:" in printed.err
 
 
 def test_a_token_is_made_and_revoked(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:

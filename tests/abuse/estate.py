@@ -9,14 +9,18 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from muniment.conformance.pytest_front import not_run
 
 CLIENT = Path(__file__).with_name("client.py")
 PATIENCE = 400.0
@@ -234,6 +238,32 @@ class Estate:
         with suppress(OSError, ValueError, IndexError):
             return int((self.data / "postgres" / "postmaster.pid").read_text().split()[0])
         return None
+
+
+@asynccontextmanager
+async def estate() -> AsyncGenerator[Estate]:
+    """A fresh data directory; kept where something went wrong."""
+    for module in ("muniment_storage_postgres", "muniment_transport_mcp"):
+        if find_spec(module) is None:
+            not_run(f"{module} is not installed")
+    if not Path("/proc/self/status").exists():
+        not_run("this system does not tell where its processes work")
+    made = Estate()
+    failed = True
+    try:
+        yield made
+        assert made.logs(["Traceback"]) == []
+        failed = False
+    finally:
+        if failed:
+            say(f"see {made.directory}")
+        await made.remove(keep=failed)
+
+
+def say(words: str) -> None:
+    """Tell who watches a long run."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+    sys.stderr.flush()
 
 
 def _is_postgres(process: psutil.Process) -> bool:

@@ -10,18 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random, SystemRandom
 
 import pytest
 
-from muniment.conformance.pytest_front import not_run
-from tests.abuse.estate import Estate
+from tests.abuse.estate import Estate, estate, say
 
 ROUNDS = int(os.environ.get("MUNIMENT_ABUSE_ROUNDS", "1"))
 SEED = int(os.environ.get("MUNIMENT_ABUSE_SEED", SystemRandom().randrange(1 << 32)))
@@ -30,32 +25,6 @@ CLIENTS = 2
 LEAVE_EVERY = 5
 MOMENT = 0.6
 """Seconds after a write within which a kill comes."""
-
-
-@asynccontextmanager
-async def estate() -> AsyncGenerator[Estate]:
-    """A fresh data directory; kept where something went wrong."""
-    for module in ("muniment_storage_postgres", "muniment_transport_mcp"):
-        if find_spec(module) is None:
-            not_run(f"{module} is not installed")
-    if not Path("/proc/self/status").exists():
-        not_run("this system does not tell where its processes work")
-    made = Estate()
-    failed = True
-    try:
-        yield made
-        assert made.logs(["Traceback"]) == []
-        failed = False
-    finally:
-        if failed:
-            say(f"see {made.directory}")
-        await made.remove(keep=failed)
-
-
-def say(words: str) -> None:
-    """Tell who watches a long run."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {words}\n")
-    sys.stderr.flush()
 
 
 async def a_client(at: Estate, random: Random) -> None:

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from muniment_transport_mcp.conformance_client import McpClient, OverHttp
 
 REVISION = "2026-07-28"
 START_SECONDS = 120
+ANYBODY_IS_ANN = ("--user", "ann", "--no-auth")
 _ADDRESS = re.compile(rb"serving \w+ at (\S+)")
 
 
@@ -33,22 +34,24 @@ class Client(Protocol):
 
 
 class Server:
-    """A server that can be killed and started again on the same data."""
+    """A server that can be killed and started again on the same data. ``callers`` are the flags that say who calls."""
 
-    def __init__(self, transport: str, directory: Path) -> None:
+    def __init__(self, transport: str, directory: Path, callers: Sequence[str] = ANYBODY_IS_ANN) -> None:
         self.transport = transport
         self.statuses: dict[int, int] = {}
         """How many responses had each status."""
+        self.url = ""
+        """Where it serves; another address after each start."""
         self._directory = directory
+        self._callers = callers
         self._process: Process | None = None
-        self._url = ""
 
     async def start(self) -> None:
         """Start, and wait until it serves."""
-        flags = ("--embedder", "hash:", "--user", "ann", "--no-auth", "--transport", self.transport)
+        flags = ("--embedder", "hash:", "--transport", self.transport, *self._callers)
         places = ("--data-dir", str(self._directory / "data"), "--http", "127.0.0.1:0")
         variables = {key: value for key, value in os.environ.items() if not key.startswith("MUNIMENT_")}
-        log = self._directory / "log"
+        log = self._directory / "server.log"
         with log.open("ab") as said:
             begins = said.tell()
             self._process = await asyncio.create_subprocess_exec(
@@ -66,11 +69,16 @@ class Server:
             while not (found := _ADDRESS.search(log.read_bytes()[begins:])):
                 assert self._process.returncode is None, log.read_text(encoding="utf-8")
                 await asyncio.sleep(0.1)
-        self._url = found[1].decode()
+        self.url = found[1].decode()
 
     async def kill(self) -> None:
         """As a power cut would."""
         await self._end(signal.SIGKILL)
+
+    async def gone(self) -> None:
+        """Once somebody else has killed it."""
+        assert self._process is not None
+        await self._process.wait()
 
     async def stop(self) -> None:
         """As an administrator would. It must leave with 0."""
@@ -89,9 +97,9 @@ class Server:
         async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
             http.event_hooks["response"] = [self._count]
             yield (
-                HttpClient(http, self._url)
+                HttpClient(http, self.url)
                 if self.transport == "http"
-                else McpClient(OverHttp(http, self._url, REVISION), REVISION)
+                else McpClient(OverHttp(http, self.url, REVISION), REVISION)
             )
 
     async def _count(self, response: httpx2.Response) -> None:

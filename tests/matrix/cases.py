@@ -86,7 +86,7 @@ def _of_projects(
     return [
         Case(
             operation,
-            Rule(on, needs, changes, names_new=names_new),
+            Rule(on, needs, changes, names_new=names_new and on is On.KEY),
             lambda at, name=name: {"project": getattr(at, name), **payload},
             f"{what} {on.value}".strip(),
             shows,

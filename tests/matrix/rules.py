@@ -95,7 +95,8 @@ class Who:
 class Rule:
     """What an operation does, whose it is, and what it needs on what.
 
-    ``names_new`` is whether it may name a project that does not exist, where the surface creates such.
+    ``names_new`` is whether it may name a project that does not exist, where the surface creates such: by a key, and by
+    nothing that is written as an id.
     """
 
     on: On

@@ -1,7 +1,8 @@
 """Configuration: flags over ``MUNIMENT_*`` variables over a TOML file over defaults; unknown keys are refused.
 
 What a value means is its reader's: a plugin parses its own scheme and checks its own ``[plugins.NAME]``
-table. A refusal is a ``ConfigurationError`` of one sentence: the key, where it was set, and the remedy.
+table. A refusal is a ``ConfigurationError`` of one sentence: the key, where it was set, and the remedy, the same for
+every table; never the value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -208,7 +211,7 @@ class Settings(BaseSettings):
         try:
             settings = cls(**given)
         except ValidationError as error:
-            raise _refusal(error, origins) from None
+            raise _refusal(error, cls, origins) from None
         except SettingsError:
             raise ConfigurationError(
                 f"plugins, set by {PREFIX}PLUGINS, must be a JSON object of objects; correct it, or use "
@@ -347,18 +350,23 @@ def _refuse_unknown(
     known = keys()
     for key in given:
         if key not in known:
-            raise ConfigurationError(_unknown(_flag(key), "the command line", map(_flag, known)))
+            raise _unknown(_flag(key), "the command line", nearest(_flag(key), map(_flag, known)))
     for key, name in variables.items():
         if key not in known:
-            raise ConfigurationError(_unknown(name, "the environment", map(variable, known)))
+            raise _unknown(name, "the environment", nearest(name, map(variable, known)))
     in_file = tuple(key for key in known if key != "config")
     for key in content:
         if key not in in_file:
-            raise ConfigurationError(_unknown(key, str(file), in_file))
+            raise _unknown(key, str(file), nearest(key, in_file))
 
 
-def _unknown(key: str, place: str, known: Iterable[str]) -> str:
-    return f"{key}, set in {place}, is no setting; {nearest(key, known)}"
+_UNKNOWN_KEY: Final = "extra_forbidden"
+_PROBLEMS: Final[Mapping[str, str]] = {
+    "missing": "it is missing; set it",
+    "model_type": "must be a table; correct it",
+    "model_attributes_type": "must be a table; correct it",
+    "dict_type": "must be a table; correct it",
+}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -368,13 +376,46 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names) or 'none'}."
 
 
-def _refusal(error: ValidationError, origins: Mapping[str, str]) -> ConfigurationError:
-    """The first problem, without the value: it may be a secret."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    key = str(first["loc"][0])
-    path = ".".join(str(part) for part in first["loc"] if part != "[key]")
-    problem = first["msg"].removeprefix("Value error, ")
-    problem = problem.replace("Input should", "must") if problem.startswith("Input should") else problem
+def _unknown(key: str, place: str, hint: str) -> ConfigurationError:
+    """The refusal of a key that is none; ``hint`` is what ``nearest`` says."""
+    return ConfigurationError(f"{key}, set in {place}, is no setting; {hint}")
+
+
+def problem(first: ErrorDetails) -> str:
+    """What is wrong with a value, and what to do, which some validators say behind a semicolon; without a full stop."""
+    if (known := _PROBLEMS.get(first["type"])) is not None:
+        return known
+    said = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    said = f"{said[:1].lower()}{said[1:]}"
+    return said if "; " in said else f"{said}; correct it"
+
+
+def _refusal(error: ValidationError, settings: type[BaseModel], origins: Mapping[str, str]) -> ConfigurationError:
+    """The first problem with ``settings``, whose top-level keys were set at ``origins``. A key that is none comes
+    first: one that seems to be missing may be that one, misspelt."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    first = next((one for one in problems if one["type"] == _UNKNOWN_KEY), problems[0])
+    parts = [str(part) for part in first["loc"] if part != "[key]"]
+    key, path = parts[0], ".".join(parts)
     place = origins.get(key, "default")
-    place = f" (in {place})" if place != "default" else ""
-    return ConfigurationError(f"{path}{place}: {problem[:1].lower()}{problem[1:]}; correct it.", key=key)
+    if first["type"] == _UNKNOWN_KEY and (table := _table(settings, parts[:-1])) is not None:
+        return _unknown(path, place, nearest(parts[-1], table.model_fields))
+    shown = f" (in {place})" if place != "default" else ""
+    return ConfigurationError(f"{path}{shown}: {problem(first)}.", key=key)
+
+
+def _table(kind: Any, path: Sequence[str]) -> type[BaseModel] | None:
+    """The model of the table that is at ``path`` below a value of type ``kind``."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _table(inner[0], path)
+    if origin in (Union, UnionType):
+        return next((found for one in inner if (found := _table(one, path)) is not None), None)
+    if origin is dict and path:
+        return _table(inner[1], path[1:])
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+        return None
+    if not path:
+        return kind
+    field = kind.model_fields.get(path[0])
+    return None if field is None else _table(field.annotation, path[1:])

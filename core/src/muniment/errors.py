@@ -93,7 +93,7 @@ class VersionConflict(MunimentError):
 
 
 class IdempotencyConflict(MunimentError):
-    """This idempotency key was used with another body; use a fresh key for another request."""
+    """This idempotency key was used with another request; use a fresh key for another one."""
 
     code = "idempotency_conflict"
     http_status = 422

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
@@ -94,6 +94,10 @@ class Agent(Record):
     if TYPE_CHECKING:  # a frozen model is hashable; type checkers do not know
 
         def __hash__(self) -> int: ...
+
+
+WRITE_SCOPE: Final = "write"
+"""The scope of an API token that may write."""
 
 
 class Principal(Record):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from muniment.config import nearest
+from muniment.config import nearest, problem
 from muniment.errors import ConfigurationError
 
 IN_URL = "the storage URL"
@@ -41,8 +41,7 @@ def parse(model: type[O], plugin: str, table: Mapping[str, Any], url: Mapping[st
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         place = IN_URL if name in from_url else in_table
-        message = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
-        raise ConfigurationError(f"{name}, set in {place}: {message}; correct or remove it.", option=name) from None
+        raise ConfigurationError(f"{name}, set in {place}: {problem(first)}.", option=name) from None
 
 
 def refuse_unknown(given: Iterable[str], place: str, known: frozenset[str], others: Iterable[str] = ()) -> None:

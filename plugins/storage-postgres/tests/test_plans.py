@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pytest
 from muniment import access, lexical, limits
 from muniment.agent_models import SectionName, Visibility
 from muniment.conformance.agent_calls import ANN, BOB, HOUR, exchange
+from muniment.conformance.loading import project
 from muniment.errors import MunimentError
 from muniment.models import Scope
 from muniment.ports import (
@@ -39,7 +41,7 @@ from muniment.ports import (
     Selector,
 )
 from muniment.ranking import Fusion
-from muniment_storage_postgres import database, search, spaces
+from muniment_storage_postgres import database, search
 from muniment_storage_postgres.database import Connection
 from muniment_storage_postgres.records import Parameters
 from muniment_storage_postgres.sql import STATEMENTS
@@ -139,7 +141,7 @@ def plans(grown: Mapping[str, float], monkeypatch: pytest.MonkeyPatch) -> Plans:
         made.add(statement, plan[0]["Plan"])
         return await really(connection, statement, parameters)
 
-    for module in (database, search, spaces):
+    for module in (database, search):
         monkeypatch.setattr(module, "sent", sent)
     return made
 
@@ -168,7 +170,7 @@ async def edits(storage: PostgresStorage, writer: Any) -> None:
         return ReceiptClaim("ann", f"key of {memory}", "hash", memory, {})
 
     def revise(memory: str, expected: int, **fields: Any) -> Revise:
-        audit = replace(writer.audit(memory, expected + 1), moved_to=None)
+        audit = writer.audit(memory, expected + 1)
         return Revise(memory_id=memory, editor="ann", audit=audit, expected_version=expected, **fields)
 
     await storage.apply(writer.create("one", tags=["red"]))
@@ -177,11 +179,23 @@ async def edits(storage: PostgresStorage, writer: Any) -> None:
     await storage.apply(replace(writer.edit("two", 1, "newer words"), claim=claim("an edit")))
     await storage.apply(revise("one", 2, tags=("green",)))
     await storage.apply(revise("one", 3, placement=access.project_placement(PROJECT)))
-    removed = Remove(memory_id="two", editor="ann", audit=writer.audit("two", 3), expected_version=2)
+    new, another = (project("ann", key, Random(key)) for key in ("new", "another"))
+    await storage.apply(replace(writer.create("three", placement=access.project_placement(new.id)), registers=new))
+    placement = access.project_placement(another.id)
+    await storage.apply(replace(revise("two", 2, placement=placement), registers=another))
+    removed = Remove(
+        memory_id="two", editor="ann", audit=writer.audit("two", 4, placement.scope_key), expected_version=3
+    )
     await storage.apply(removed)
     back = writer.index("newer words")
     await storage.apply(
-        Restore(memory_id="two", editor="ann", audit=writer.audit("two", 4), expected_version=3, index=back)
+        Restore(
+            memory_id="two",
+            editor="ann",
+            audit=writer.audit("two", 5, placement.scope_key),
+            expected_version=4,
+            index=back,
+        )
     )
     with pytest.raises(MunimentError):
         await storage.apply(writer.edit("two", 1, "too late"))
@@ -204,7 +218,6 @@ async def reads(storage: PostgresStorage, writer: Any) -> None:
     assert await storage.find_receipt("ann", "key 6")
     assert await storage.find_projects(AUDIENCE, "key-7")
     assert await storage.list_projects(AUDIENCE, after=None, limit=5)
-    assert await storage.lease_unembedded(SPACE, after=None, limit=5, lease=HOUR)
 
 
 async def searches(storage: PostgresStorage, writer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +18,9 @@ from muniment.errors import StorageUnavailable
 from muniment.models import Agent, CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
+from muniment.serving.doorway import UNAVAILABLE_SECONDS
+from muniment_transport_http.reading import DEPTH_MAX
+from muniment_transport_http.routes import ROUTES
 
 Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 
@@ -49,7 +53,7 @@ async def test_a_write_says_where_it_is(client: httpx2.AsyncClient) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "status"),
-    [('"v1"', 304), ('W/"v1"', 304), ('"v7", "v1"', 304), ("*", 304), ('"v2"', 200), ('"v11"', 200), ("v1", 200)],
+    [('"v1"', 304), ('W/"v1"', 304), ('"v7", "v1"', 304), ("*", 304), ('"v2"', 200), ('"v11"', 200)],
 )
 async def test_what_the_client_has_is_not_sent(client: httpx2.AsyncClient, sent: str, status: int) -> None:
     """304 without a body where If-None-Match lists the version, strong or weak."""
@@ -352,6 +356,71 @@ async def test_a_body_that_is_not_json(client: httpx2.AsyncClient, body: bytes) 
 
 
 @pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"nonsense", "not JSON from character 1 on; send a JSON object"),
+        (b'{"content": "c",}', "not JSON from character 17 on; send a JSON object"),
+        (b"[" * 100_000, "nested too deeply to be read; flatten it to the 64 levels"),
+        (b'{"content": 1' + b"0" * 5_000 + b"}", "a number of more than 4,300 digits; send a smaller one"),
+        (codecs.BOM_UTF8 + b'{"content": "c"}', "begins with a byte order mark; send UTF-8 without one"),
+        (codecs.BOM_UTF16_LE + '{"content": "c"}'.encode("utf-16-le"), "not UTF-8; encode the text as UTF-8"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_says_why(client: httpx2.AsyncClient, body: bytes, why: str) -> None:
+    """400 in words for what is wrong with it, the limit and what to do."""
+    refused = problem(await client.post("/v1/memories", content=body, headers=JSON), 400, "invalid_input")
+
+    assert refused["details"] == {"field": "body"}
+    assert why in refused["detail"]
+
+
+async def test_the_levels_of_a_value_are_those_of_the_core(connect: Open) -> None:
+    """What is read and is too deep all the same is refused by the limit that the body's refusal names."""
+    async with connect("keeper", agent=ADA) as client:
+        answers = [
+            await client.put("/v1/agent/sections/dedup_state", content=nested(levels), headers=JSON)
+            for levels in (DEPTH_MAX, DEPTH_MAX + 1)
+        ]
+
+    assert answers[0].status_code == 200
+    assert f"nested more than {DEPTH_MAX} levels" in problem(answers[1], 422, "invalid_input")["detail"]
+
+
+def nested(levels: int) -> str:
+    """A section's body whose value has so many levels below it."""
+    return '{"value": {"a": ' + "[" * (levels - 1) + "1" + "]" * (levels - 1) + "}}"
+
+
+@pytest.mark.parametrize(
+    ("query", "remedy"),
+    [
+        ("limit=abc", "limit=3"),
+        ("limit=true", "limit=3"),
+        ("limit=", "limit=3"),
+        ("limit=%221%22", "limit=3"),
+        ("limit=" + "9" * 5_000, "at most 20 digits"),
+        ("limit=1.5", "limit=3"),
+        ("limit=0", "send 1 or more"),
+        ("deleted=1", "deleted=true or deleted=false"),
+        ("deleted=yes", "deleted=true or deleted=false"),
+    ],
+)
+async def test_a_query_is_refused_in_its_own_words(client: httpx2.AsyncClient, query: str, remedy: str) -> None:
+    """Which know no quotes: what is to be written there is said as it would be written."""
+    detail = problem(await client.get(f"/v1/memories?{query}"), 422, "invalid_input")["detail"]
+
+    assert remedy in detail
+    assert "quotes" not in detail
+
+
+def test_every_type_of_a_query_is_read() -> None:
+    """Those that are told apart when a text is read, and refused in a query's words, are all that there are."""
+    types = {kind for route in ROUTES for field in route.at("query") for kind in route.types(field)}
+
+    assert types <= {"string", "integer", "boolean", "array"}
+
+
+@pytest.mark.parametrize(
     ("body", "name"),
     [
         ('{"content": "a", "content": "b"}', "content"),
@@ -563,8 +632,10 @@ async def test_what_is_wrong_with_the_storage_is_in_the_log_alone(
 
     alice = Callers(CallContext(principal=Principal(user="alice")))
     async with Engine(Away(), None, background=False) as engine, serve(engine, alice) as client:
-        refused = problem(await client.get("/v1/projects"), 503, "storage_unavailable")
+        answer = await client.get("/v1/projects")
+        refused = problem(answer, 503, "storage_unavailable")
 
+    assert answer.headers["retry-after"] == str(UNAVAILABLE_SECONDS)
     assert "/var" not in json.dumps(refused)
     (record,) = [one for one in caplog.records if one.name == "muniment.serving.incidents"]
     assert "/var/lib/memories.db" in record.getMessage()

@@ -74,6 +74,7 @@ async def test_where_every_connection_has_a_request_one_more_is_refused(
         assert not any(reader.at_eof() for reader, _ in busy)
 
     assert (status, headers["connection"]) == ("503", "close")
+    assert int(headers["retry-after"]) > 0
 
 
 def test_a_probe_has_a_connection_when_all_else_is_full() -> None:

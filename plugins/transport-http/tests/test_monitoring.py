@@ -14,11 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muniment.engine import Engine
 from muniment.engine.watching import together
-from muniment.errors import MunimentError, Unauthenticated
+from muniment.errors import IssuerUnavailable, MunimentError, ShuttingDown, StorageUnavailable, Unauthenticated
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import HashEmbedder, ReferenceStorage
 from muniment.serving import requests
+from muniment.serving.doorway import UNAVAILABLE_SECONDS
 from muniment.serving.rates import Rates
 from muniment.telemetry import calls
 from muniment.telemetry.metrics import Metrics
@@ -58,6 +59,31 @@ async def test_health_needs_no_credentials(serve: Open, engine: Engine) -> None:
 
     assert (refused.status_code, refused.headers["content-type"]) == (401, "application/problem+json")
     assert refused.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("shut", [False, True])
+async def test_what_is_unavailable_says_when_to_ask_again(serve: Open, engine: Engine, shut: bool) -> None:
+    """Each 503 has ``Retry-After``: readiness, a call, credentials that cannot be checked, and a server that ends."""
+
+    class Away(ReferenceStorage):
+        async def list_projects(self, *_: Any, **__: Any) -> Any:
+            raise StorageUnavailable
+
+        async def find_receipt(self, *_: Any, **__: Any) -> Any:
+            raise StorageUnavailable
+
+    class Unsure(ByName):
+        async def authenticate(self, authorization: str | None) -> Principal:
+            raise ShuttingDown if shut else IssuerUnavailable
+
+    async with Engine(Away(), None, background=False) as away, serve(away, Callers(LOCAL, anybody=True)) as client:
+        answers = [await client.get(path) for path in ("/readyz", "/v1/projects")]
+        live = await client.get("/livez")
+    async with serve(engine, Callers(LOCAL, Unsure())) as client:
+        answers += [await client.get(path) for path in ("/v1/projects", "/metrics")]
+
+    assert [(one.status_code, one.headers["retry-after"]) for one in answers] == [(503, str(UNAVAILABLE_SECONDS))] * 4
+    assert "retry-after" not in live.headers
 
 
 async def test_metrics_and_the_log_tell_of_each_call(serve: Open, caplog: pytest.LogCaptureFixture) -> None:

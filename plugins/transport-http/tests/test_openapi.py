@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from muniment.operations import OPERATIONS
+from muniment.serving.doorway import UNAVAILABLE_SECONDS
 from muniment_transport_http import openapi
 from muniment_transport_http.examples import EXAMPLES
 from muniment_transport_http.routes import STREAM_PATH
@@ -150,3 +151,13 @@ def test_a_challenge_is_described_where_there_may_be_one() -> None:
     assert resolved(unauthorized)["required"]
     assert not resolved(forbidden).get("required")
     assert "WWW-Authenticate" not in open_to_all["Forbidden"]["headers"]
+
+
+def test_what_may_be_asked_again_says_when() -> None:
+    """Each response that is too many requests or unavailable has ``Retry-After``, in whole seconds."""
+    for name in ("TooManyRequests", "ServiceUnavailable"):
+        header = resolved(DOCUMENT["components"]["responses"][name]["headers"]["Retry-After"])
+        assert header["required"]
+        check(header["schema"], str(UNAVAILABLE_SECONDS))
+    for operation in operations():
+        assert {"429", "503"} <= set(operation["responses"])

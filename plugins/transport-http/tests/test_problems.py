@@ -177,6 +177,45 @@ async def test_a_preflight_that_is_refused_says_why(connect: Open, method: str, 
     assert refused.headers["access-control-allow-origin"] == page
 
 
+async def test_a_refusal_before_an_operation_says_what_to_do(connect: Open) -> None:
+    """Whoever refuses, of the framework, the doorway and the paths beside the operations: in words with a remedy, and
+    with all members of a problem."""
+    page, json_type = "https://app.example", {"content-type": "application/json"}
+    preflight = {"origin": page, "access-control-request-method": "TRACE"}
+    foreign = {"origin": "https://evil.example"}
+    sent: list[tuple[int, str, str, dict[str, Any]]] = [
+        (404, "GET", "/nothing", {}),
+        (404, "GET", "/v1/memories/x", {}),
+        (405, "PUT", "/v1/memories", {}),
+        (405, "POST", "/openapi.json", {}),
+        (405, "POST", "/livez", {}),
+        (400, "OPTIONS", "/v1/memories", {"headers": preflight}),
+        (400, "POST", "/v1/memories", {"content": b"{", "headers": json_type}),
+        (403, "GET", "/v1/memories", {"headers": foreign}),
+        (403, "GET", "/metrics", {"headers": foreign}),
+        (403, "GET", "/v1/agent/events", {}),
+        (413, "POST", "/v1/memories", {"content": b" " * (BODY_MAX + 1), "headers": json_type}),
+        (415, "POST", "/v1/memories", {"content": b"x"}),
+        (415, "POST", "/v1/memories", {"content": b"x", "headers": {**json_type, "content-encoding": "br"}}),
+        (421, "GET", "/v1/memories", {"headers": {"host": "evil.example"}}),
+        (422, "POST", "/v1/memories", {"content": b"[]", "headers": json_type}),
+        (501, "GET", "/metrics", {}),
+    ]
+    async with connect(cors_origins=[page]) as client:
+        answers = [await client.request(method, path, **given) for _, method, path, given in sent]
+
+    assert [answer.status_code for answer in answers] == [status for status, *_ in sent]
+    for answer in answers:
+        assert answer.headers["content-type"] == "application/problem+json"
+        body = answer.json()
+        assert set(body) - {"details"} == {"type", "title", "status", "detail", "code"}
+        assert body["status"] == answer.status_code
+        assert body["title"] == body["code"].replace("_", " ").capitalize()
+        what, _, remedy = body["detail"].partition("; ")
+        assert what
+        assert len(remedy.split()) > 1, body["detail"]
+
+
 async def test_no_cache_keeps_what_a_caller_read(client: httpx2.AsyncClient) -> None:
     """Every response says that a cache asks again, and that its type is not to be guessed."""
     for path in ("/v1/memories", "/nothing", "/openapi.json"):

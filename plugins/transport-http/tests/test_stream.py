@@ -158,6 +158,101 @@ async def test_who_comes_back_is_told_what_it_missed(older: tuple[Engine, httpx2
     assert missed.id == foreign.id != arrived.id
 
 
+async def test_who_comes_back_is_not_told_again_at_once(
+    engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said by ``Last-Event-ID`` is passed over, and what arrives after it is told at once."""
+    monkeypatch.setattr(stream, "AGAIN_SECONDS", 3_600.0)
+    await enqueue(engine)
+    async with connect("keeper", agent=ADA) as client, asyncio.timeout(30):
+        async with listening(client) as said:
+            first = await anext(said)
+        async with listening(client, first.id) as said:
+            waiting = asyncio.ensure_future(anext(said))
+            await asyncio.wait({waiting}, timeout=0.5)
+            told_again = waiting.done()
+            await enqueue(engine)
+            second = await waiting
+
+    assert not told_again
+    assert (second.event, second.id != first.id) == ("claimable", True)
+
+
+@pytest.mark.parametrize("last", ["earlier", "foreign", "none", "nonsense"])
+async def test_who_missed_something_is_told_at_once(
+    engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """By an id before what arrived meanwhile, another process's, or none; of what can still be claimed."""
+    monkeypatch.setattr(stream, "AGAIN_SECONDS", 3_600.0)
+    await enqueue(engine)
+    async with connect("keeper", agent=ADA) as client, asyncio.timeout(30):
+        async with listening(client) as said:
+            first = await anext(said)
+        await enqueue(engine)
+        ids = {"earlier": first.id, "foreign": "0badc0de-2", "nonsense": "no id", "none": None}
+        async with listening(client, ids[last]) as said:
+            missed = await anext(said)
+
+    assert (missed.event, missed.id != first.id) == ("claimable", True)
+
+
+async def test_who_comes_back_is_told_again_of_what_goes_on_waiting(
+    serve: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the pause of a stream that goes on; so it learns of what another process enqueued meanwhile."""
+    monkeypatch.setattr(stream, "AGAIN_SECONDS", 0.3)
+    data = ReferenceData()
+    async with (
+        Engine(ReferenceStorage(data), None, background=False) as here,
+        Engine(ReferenceStorage(data), None, background=False) as there,
+        serve(here, Callers(KEEPER)) as client,
+        asyncio.timeout(30),
+    ):
+        await enqueue(there)
+        async with listening(client) as said:
+            first = await anext(said)
+        claimed = (await client.post("/v1/agent/events/claim", json={})).json()["items"]
+        await enqueue(there)
+        began = asyncio.get_running_loop().time()
+        async with listening(client, first.id) as said:
+            again = await anext(said)
+        took = asyncio.get_running_loop().time() - began
+
+    assert len(claimed) == 1
+    assert again.event == "claimable"
+    assert took >= 0.3
+
+
+async def test_who_is_told_while_it_need_not_be_is_not_told_twice(
+    engine: Engine, connect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An arrival begins the pause anew."""
+    monkeypatch.setattr(stream, "AGAIN_SECONDS", 1.0)
+    await enqueue(engine)
+    async with connect("keeper", agent=ADA) as client, asyncio.timeout(30):
+        async with listening(client) as said:
+            first = await anext(said)
+        async with listening(client, first.id) as said:
+            await asyncio.sleep(0.7)
+            await enqueue(engine)
+            await anext(said)
+            began = asyncio.get_running_loop().time()
+            await anext(said)
+            took = asyncio.get_running_loop().time() - began
+
+    assert took >= 0.9
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_nothing_keeps_a_stream_back(connect: Open, method: str) -> None:
+    """No cache has it, and no proxy holds its lines until there are many."""
+    async with connect("keeper", agent=ADA) as client, client.stream(method, PATH) as response:
+        headers = response.headers
+
+    assert "no-cache" in headers["cache-control"].split(", ")
+    assert headers["x-accel-buffering"] == "no"
+
+
 async def test_an_agent_is_told_to_look_now_and_then(
     older: tuple[Engine, httpx2.AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:

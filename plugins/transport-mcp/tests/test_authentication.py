@@ -234,7 +234,7 @@ async def test_a_larger_scope_is_asked_for_by_a_challenge(revision: str) -> None
 @pytest.mark.parametrize(
     "body", [b"[]", b"7", b"{", b'{"method": "tools/call"}', b'{"method": 1, "params": []}', b"\xff"]
 )
-async def test_what_is_no_call_is_left_to_the_sdk(body: bytes) -> None:
+async def test_what_is_no_call_asks_for_no_scope(body: bytes) -> None:
     """However broken it is."""
     storage = ReferenceStorage()
     reader = Proving(Principal(user="corp:alice", read_only=True, write_scope="m:write"), storage)
@@ -264,12 +264,13 @@ async def test_a_stranger_is_refused_before_anything_is_read(served: Served) -> 
 
 
 async def test_what_cannot_be_checked_is_no_challenge() -> None:
-    """503: the credentials may be good, and the client is not to throw them away."""
+    """503 with how long to wait: the credentials may be good, and the client is not to throw them away."""
     credentials = Credentials()
-    credentials.proves = {"Bearer x": IssuerUnavailable(issuer="corp")}
+    credentials.proves = {"Bearer x": IssuerUnavailable(issuer="corp", retry_after=3)}
     async with serving(Callers(LOCAL, credentials), ReferenceStorage()) as server:
         answer = await server.post("Bearer x")
     assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "3"
     assert answer.json()["error"]["data"]["code"] == "issuer_unavailable"
     assert "www-authenticate" not in answer.headers
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, TextContent
+from mcp_types import INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
 
 from muniment import errors
 from muniment.agent_models import (
@@ -223,6 +223,22 @@ async def test_bad_input_is_refused_and_named(connect: Connect) -> None:
         assert listed.items == ()
 
 
+@pytest.mark.parametrize(("mode", "_revision"), ERAS)
+async def test_params_of_the_wrong_type_are_named(connect: Connect, mode: str, _revision: str) -> None:
+    """The protocol's error, with the refusal in its data; nothing of what was sent."""
+    async with connect(mode=mode) as client:
+        for arguments in ("hunter2", ["hunter2"], 7):
+            request = CallToolRequest(
+                params=CallToolRequestParams.model_construct(name="memory_list", arguments=arguments)
+            )
+            with pytest.warns(UserWarning, match="serialized"), pytest.raises(MCPError) as caught:
+                await client.session.send_request(request, CallToolResult)
+            assert caught.value.error.code == INVALID_PARAMS
+            assert caught.value.error.data["details"] == {"field": "arguments"}
+            assert "JSON object" in caught.value.error.message
+            assert "hunter2" not in str(caught.value.error)
+
+
 async def test_missing_arguments_are_none(connect: Connect) -> None:
     """A call without arguments is one with none."""
     async with connect() as client:
@@ -235,7 +251,7 @@ async def test_an_unknown_tool_is_the_protocol_s_error(connect: Connect) -> None
         with pytest.raises(MCPError, match="memory_patch") as caught:
             await client.call_tool("memory.patch", {})
         assert caught.value.error.code == INVALID_PARAMS
-        assert caught.value.error.data == {"code": "not_found"}
+        assert caught.value.error.data == {"code": "not_found", "message": caught.value.error.message}
         await succeed(client, "project_list")
 
 

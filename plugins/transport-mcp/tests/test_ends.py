@@ -211,6 +211,11 @@ async def test_broken_lines_are_answered_and_survived(spawn: Spawn) -> None:
         send_line(process, b'{"id":5,"method":"tools/list"}')
         answer = await receive(process)
         assert (answer["id"], answer["error"]["code"]) == (5, -32600)
+        assert answer["error"]["data"]["details"] == {"field": "jsonrpc"}
+        send_line(process, b'[{"jsonrpc":"2.0","id":5,"method":"tools/list"}]')
+        answer = await receive(process)
+        assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+        assert "batch" in answer["error"]["data"]["message"]
         send_line(process, b"  ")
         for identifier, content in ((6, rb"lone \ud800 surrogate"), (7, b"stray \xff byte")):
             call = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"memory_write","arguments":'

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import HashEmbedder, ReferenceStorage
 from muniment.serving import http
+from muniment.serving.addresses import Address, listening
 from muniment_transport_mcp.conformance import target
 from muniment_transport_mcp.http import HttpTransport
 
@@ -36,6 +39,8 @@ ADA = CallContext(principal=Principal(user="ada"), surface="cli")
 JSON = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 LIST: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 CALL: dict[str, Any] = {**LIST, "method": "tools/call", "params": {"name": "memory_list", "arguments": {}}}
+
+MEMORY = ("--storage", "memory:", "--embedder", "hash:", "--user", "bea")
 
 
 async def address_of(process: asyncio.subprocess.Process) -> str:
@@ -96,13 +101,45 @@ async def test_what_does_not_end_is_given_up(
                 calling = asyncio.create_task(client.post(url, json=CALL))
                 at = httpx2.URL(url)
                 reader, writer = await asyncio.open_connection(at.host, at.port)
-                writer.write(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf")
+                head = "".join(f"{name}: {value}\r\n" for name, value in JSON.items())
+                writer.write(f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{head}content-length: 10\r\n\r\nhalf".encode())
                 await asyncio.sleep(0.3)
             given_up = await calling
             assert (await reader.readline()).startswith(b"HTTP/1.1 503")
             writer.close()
     assert (given_up.status_code, given_up.json()["error"]["data"]["code"]) == (503, "shutting_down")
-    assert "Traceback" not in caplog.text
+    assert [record.levelname for record in caplog.records if record.levelno >= logging.WARNING] == ["WARNING"]
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+async def test_a_stream_that_is_open_ends_without_an_error(
+    heeds: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that ends when it is asked leaves no line in the log; one that does not is cut off, with a warning alone."""
+    monkeypatch.setattr(http, "FINISH_SECONDS", 0.5)
+    ending = asyncio.Event()
+
+    async def streaming(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        # As the doorway has it: what is cancelled once its answer has begun is not told anything.
+        with suppress(asyncio.CancelledError):
+            await (ending if heeds else asyncio.Event()).wait()
+            await send({"type": "http.response.body", "body": b""})
+
+    with listening(Address("127.0.0.1", 0)) as listener:
+        serving = asyncio.create_task(http.serve_app(listener, streaming, ending))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await reader.readuntil(b"begun")
+        ending.set()
+        async with asyncio.timeout(10):
+            await serving
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+    logged = [record.levelname for record in caplog.records if record.levelno >= logging.WARNING]
+    assert logged == ([] if heeds else ["WARNING"])
 
 
 class Huge(Engine):
@@ -124,7 +161,9 @@ class Text(BaseModel):
     text: str
 
 
-async def test_a_client_that_does_not_read_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its request waits for the connection whatever becomes of it, so nothing but the connection's end lets it go."""
     monkeypatch.setattr(http, "FINISH_SECONDS", 1)
     before = asyncio.all_tasks()
@@ -141,6 +180,7 @@ async def test_a_client_that_does_not_read_is_cut_off(served: Served, monkeypatc
             for _ in range(2):
                 await engine.called.acquire()
         assert asyncio.all_tasks() == before
+    assert all(record.levelno < logging.ERROR for record in caplog.records)
 
 
 async def test_connections_without_a_request_are_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +238,7 @@ async def test_what_fails_in_the_server_fails_the_suite(monkeypatch: pytest.Monk
 
 async def test_the_command_serves_a_client_until_sigterm(tmp_path: Path) -> None:
     """``muniment serve --http``: it says its address, the SDK's client writes and reads, and SIGTERM ends it with 0."""
-    options = ["--http", "127.0.0.1:0", "--no-auth", "--storage", "memory:", "--embedder", "hash:", "--user", "bea"]
+    options = ["--http", "127.0.0.1:0", "--no-auth", *MEMORY]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "muniment", "serve", *options),
         stdin=asyncio.subprocess.DEVNULL,
@@ -222,3 +262,30 @@ async def test_the_command_serves_a_client_until_sigterm(tmp_path: Path) -> None
             await process.wait()
     assert process.returncode == 0, errors
     assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("why", ["another machine's address", "a port that is taken", "an issuer's other audience"])
+def test_a_start_that_is_refused_says_nothing_else(why: str, tmp_path: Path) -> None:
+    """What whoever serves nobody is warned of would only hide the cause."""
+    configuration = ""
+    with listening(Address("127.0.0.1", 0)) as taken:
+        address, options = f"127.0.0.1:{taken.getsockname()[1]}", ["--no-auth"]
+        if why == "another machine's address":
+            address = "0.0.0.0:0"
+        elif why == "an issuer's other audience":
+            issuer = '[auth.issuers.corp]\nissuer = "https://login.example.com"\naudience = "other"\n'
+            configuration, options = f"[auth]\n{issuer}", []
+        (tmp_path / "muniment.toml").write_text(configuration, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "muniment", "serve", "--http", address, *options, *MEMORY],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if not name.startswith("MUNIMENT_")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("muniment: Nothing ")

@@ -56,14 +56,23 @@ def invalid(message: str) -> Unauthenticated:
     return Unauthenticated(message, error=INVALID_TOKEN)
 
 
+def missing(*claims: str) -> Unauthenticated:
+    """The refusal of a token without claims that it needs."""
+    them = "them" if len(claims) > 1 else "it"
+    lacked = " and ".join(f"no claim {claim}" for claim in claims)
+    return invalid(f"The token has {lacked}; have its issuer give {them}.")
+
+
 def _user(name: str, issuer: IssuerSettings, claims: Claims) -> str:
     subject = _at(issuer.subject_claim, claims)
+    if subject is _MISSING or subject is None:
+        raise missing(_path(issuer.subject_claim))
     spelled = f"{name}:{subject}"
     if not isinstance(subject, str) or not subject.strip() or not _is_name(spelled):
         longest = limits.NAME_MAX - len(name) - 1
         raise invalid(
-            f"The token's claim {_path(issuer.subject_claim)} names no user; it must be a text of 1 to {longest} "
-            "characters without control characters."
+            f"The token's claim {_path(issuer.subject_claim)} names no user; have its issuer give a text of 1 to "
+            f"{longest} characters without control characters."
         )
     return spelled
 
@@ -75,7 +84,10 @@ def _groups(name: str, issuer: IssuerSettings, claims: Claims) -> frozenset[str]
         return frozenset()
     listed = _texts(found)
     if listed is None:
-        raise invalid(f"The token's claim {_path(issuer.groups_claim or ())} is no list of names of groups.")
+        raise invalid(
+            f"The token's claim {_path(issuer.groups_claim or ())} is no list of names of groups; have its issuer give "
+            "one."
+        )
     return frozenset(spelled for group in listed if group.strip() and _is_name(spelled := f"{name}:{group}"))
 
 
@@ -86,7 +98,9 @@ def _agent(issuer: IssuerSettings, claims: Claims) -> Agent | None:
     try:
         return Agent.parse(found)
     except ValueError as error:
-        raise invalid(f"The token's claim {_path(issuer.agent_claim or ())} {error}.") from None
+        raise invalid(
+            f"The token's claim {_path(issuer.agent_claim or ())} {error}; have its issuer correct it."
+        ) from None
 
 
 def _scopes(issuer: IssuerSettings, claims: Claims) -> frozenset[str]:

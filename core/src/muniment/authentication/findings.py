@@ -31,7 +31,8 @@ async def findings(settings: AuthSettings | None) -> Sequence[Finding]:
             count = await keys.fetch()
         except IssuerUnavailable as error:
             remedy = "correct issuer or jwks_url, or see to it that this machine reaches them"
-            found.append(Finding(subject, False, f"the keys of {one.issuer} cannot be had ({error.code})", remedy))
+            detail = f"the keys of {one.issuer} cannot be had ({error.code}): {keys.failure}"
+            found.append(Finding(subject, False, detail, remedy))
         else:
             signed = ", ".join(one.algorithms)
             held = "1 key" if count == 1 else f"{count} keys"

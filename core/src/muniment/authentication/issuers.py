@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import jwt
 
-from muniment.authentication import claims
-from muniment.authentication.claims import invalid
+from muniment.authentication import claims, refused_jwts
 from muniment.authentication.keys import IssuerKeys
 from muniment.authentication.settings import IssuerSettings
-from muniment.errors import MunimentError, Unauthenticated
+from muniment.errors import MunimentError
 from muniment.models import Principal
 
 REQUIRED: Final = ["exp", "iss", "aud"]
@@ -21,16 +20,6 @@ REQUIRED: Final = ["exp", "iss", "aud"]
 
 _UNVERIFIED: Final[Any] = {"verify_signature": False}
 _STRICT: Final[Any] = {"require": REQUIRED, "enforce_minimum_key_length": True}
-
-_REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
-    (jwt.ExpiredSignatureError, "The token has expired; sign in again."),
-    (jwt.ImmatureSignatureError, "The token is not valid yet; check the clocks of its issuer and of this server."),
-    (jwt.InvalidAudienceError, "The token is for another audience; ask its issuer for one that is for this server."),
-    (jwt.MissingRequiredClaimError, "The token has not all of the claims exp, iss and aud; its issuer must give them."),
-    (jwt.InvalidAlgorithmError, "The token is signed in a way that is not accepted from its issuer."),
-    (jwt.InvalidSignatureError, "The token was not signed by its issuer, or was changed since."),
-)
-"""What is said of a token that is refused; the first that fits."""
 
 
 class Issuers:
@@ -48,26 +37,27 @@ class Issuers:
         """Who a token proves. Raises Unauthenticated, AccessDenied, IssuerUnavailable."""
         try:
             unverified = jwt.decode_complete(token, options=_UNVERIFIED)
-            header, issuer_url = unverified["header"], unverified["payload"].get("iss")
-        except jwt.PyJWTError:
-            raise invalid("The token is no JWT; sign in, or send an API token.") from None
+            issuer_url = unverified["payload"].get("iss")
+        except jwt.PyJWTError as error:
+            raise refused_jwts.unreadable(token, error) from None
         if not isinstance(issuer_url, str) or issuer_url not in self._by_url:
-            raise invalid("The token is of no issuer that is accepted here.")
+            raise refused_jwts.of_no_issuer(unverified["payload"], self._by_url)
         name, issuer, keys = self._by_url[issuer_url]
         try:
-            return await self._proved(token, header, name, issuer, keys)
+            return await self._proved(token, unverified, name, issuer, keys)
         except MunimentError as refusal:
             # For the log: its holder is not told what this server calls the issuer.
             refusal.add_note(f"Issuer: {name}.")
             raise
 
     async def _proved(
-        self, token: str, header: Mapping[str, Any], name: str, issuer: IssuerSettings, keys: IssuerKeys
+        self, token: str, unverified: Mapping[str, Any], name: str, issuer: IssuerSettings, keys: IssuerKeys
     ) -> Principal:
         """Who a token of this issuer proves."""
+        header = unverified["header"]
         algorithm = header.get("alg")
         if algorithm not in issuer.algorithms:
-            raise _refusal(jwt.InvalidAlgorithmError())
+            raise refused_jwts.of_another_algorithm(issuer)
         key = await keys.key(header.get("kid"), algorithm)
         try:
             verified = jwt.decode(
@@ -80,10 +70,5 @@ class Issuers:
                 options=_STRICT,
             )
         except jwt.PyJWTError as error:
-            raise _refusal(error) from None
+            raise refused_jwts.refused(error, issuer, unverified["payload"], REQUIRED) from None
         return claims.principal(name, issuer, verified)
-
-
-def _refusal(error: jwt.PyJWTError) -> Unauthenticated:
-    reasons = (text for kind, text in _REASONS if isinstance(error, kind))
-    return invalid(next(reasons, "The token cannot be checked; sign in again."))

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from muniment.errors import InvalidInput
-from muniment.models import Agent, Name, Principal
+from muniment.models import WRITE_SCOPE, Agent, Name, Principal
 
 READ: Final = "read"
-WRITE: Final = "write"
+WRITE: Final = WRITE_SCOPE
 PLATFORM: Final = "platform"
 AGENT: Final = "agent="
 """Is followed by an agent instance."""

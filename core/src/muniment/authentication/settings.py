@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,29 +23,34 @@ LEEWAY: Final = 30
 """Seconds that the clocks of an issuer and of this machine may differ."""
 
 
-def _parsed(value: str) -> SplitResult:
+AN_ISSUER: Final = "https://login.example.com"
+A_SERVER: Final = "https://memory.example.com"
+
+
+def _parsed(value: str, example: str) -> SplitResult:
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
         parts = host = None
     if parts is None or not host or parts.scheme not in ("http", "https") or parts.fragment or parts.username:
-        raise ValueError("must be a URL such as https://login.example.com")
+        raise ValueError(f"must be a URL such as {example}")
     return parts
 
 
-def _url(value: str) -> str:
+def _url(value: str, example: str) -> str:
     """What is sent to this URL, and what it answers, nobody on the way reads or changes: it is of https, or of http
     within this machine."""
-    parts = _parsed(value)
-    if parts.scheme == "http" and not _is_local(parts.hostname or ""):
+    parts = _parsed(value, example)
+    if parts.scheme == "http" and not is_local(parts.hostname or ""):
         raise ValueError(
             "must begin with https://, since whoever is on the way of http:// could read and change what is sent"
         )
     return value
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, by its name or its address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -52,9 +58,9 @@ def _is_local(host: str) -> bool:
 
 
 def _base(value: str) -> str:
-    parts = _parsed(_url(value))
+    parts = _parsed(_url(value, A_SERVER), A_SERVER)
     if parts.path.strip("/") or parts.query:
-        raise ValueError("must be a URL without a path, such as https://memory.example.com")
+        raise ValueError(f"must be a URL without a path, such as {A_SERVER}")
     return value.rstrip("/")
 
 
@@ -62,7 +68,7 @@ def _several(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Url = Annotated[str, AfterValidator(_url)]
+Url = Annotated[str, AfterValidator(partial(_url, example=AN_ISSUER))]
 Text = Annotated[str, StringConstraints(min_length=1)]
 ScopeToken = Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 """One scope, as RFC 6749 (section 3.3) spells it."""

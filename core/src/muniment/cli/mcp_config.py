@@ -46,14 +46,13 @@ CLIENTS: Mapping[str, Client] = {
 @click.option("--http", "url", metavar="URL", help="Reach a server that runs at this URL instead of starting one.")
 @click.option(
     "--token-variable",
-    default="MUNIMENT_TOKEN",
-    show_default=True,
+    show_default="MUNIMENT_TOKEN",
     metavar="NAME",
     help="With --http: where the client has the token from, if it reads variables.",
 )
 @click.option("--sign-in", is_flag=True, help="With --http: no token; the client signs its user in.")
 @options.configured
-def command(client: str, name: str, url: str | None, token_variable: str, sign_in: bool, **flags: Any) -> None:
+def command(client: str, name: str, url: str | None, token_variable: str | None, sign_in: bool, **flags: Any) -> None:
     """Print the configuration that makes an MCP client start this server, or reach one at a URL.
 
     The options of the configuration that you give here become those of the server that is started. With --http none
@@ -71,11 +70,16 @@ def command(client: str, name: str, url: str | None, token_variable: str, sign_i
                 f"{', '.join(f'--{key}'.replace('_', '-') for key in given)} are for a server that the client starts; "
                 "with --http it runs already, so leave them out."
             )
-        variable = None if sign_in else token_variable
-        click.echo(json.dumps(mcp_remote.configuration(client, described.key, name, url, variable), indent=2))
+        found = mcp_remote.configuration(client, described.key, name, url, token_variable, sign_in=sign_in)
+        click.echo(json.dumps(found, indent=2))
         click.echo(f"Merge this into {described.file}, then restart the client.", err=True)
-        click.echo(mcp_remote.to_do(client, variable), err=True)
+        click.echo(mcp_remote.to_do(client, token_variable, sign_in=sign_in), err=True)
         return
+    if sign_in or token_variable is not None:
+        option = "--sign-in" if sign_in else "--token-variable"
+        raise ConfigurationError(
+            f"{option} is for a server that runs at a URL; give that with --http, or leave {option} out."
+        )
     loaded = options.settings(flags)
     _refuse_secrets(flags)
     start = ["-m", "muniment", "serve", *_arguments(flags)]

@@ -101,14 +101,18 @@ async def serve(settings: Settings, transports: Sequence[str], ending: Ending) -
     verifier = verifier_of(settings, storage)
     who = callers(settings, local, verifier, watch)
     given = [as_of(plugins.find("transport", scheme).contract, who, scheme) for scheme in schemes]
-    if who.anybody and network:
-        log.warning("nobody is asked for credentials: whatever reaches the address acts as %s", settings.user)
-    if settings.auth is not None:
-        warn_of_audiences(settings.auth, seats)
+
+    def started() -> None:
+        if who.anybody:
+            log.warning("nobody is asked for credentials: whatever reaches the address acts as %s", settings.user)
+        if settings.auth is not None:
+            warn_of_audiences(settings.auth, seats)
+
     if not await ending.completes(engine.open()):
         return
     try:
-        await ending.completes(unless_refused(engine, served(engine, list(zip(seats, given, strict=True)))))
+        serving = served(engine, list(zip(seats, given, strict=True)), started if network else lambda: None)
+        await ending.completes(unless_refused(engine, serving))
     finally:
         if verifier is not None:
             await verifier.close()
@@ -132,20 +136,28 @@ async def unless_refused(engine: Engine, serving: Coroutine[Any, Any, None]) -> 
         await asyncio.wait({refused, begun})
 
 
-async def served(engine: Engine, seats: Sequence[tuple[Transport, Any]]) -> None:
-    """Serve each transport to its callers until the first one ends; those over HTTP share an address if it is one."""
-    if len(seats) == 1:
-        ((seat, given),) = seats
-        await seat.serve(engine, given)
-        return
-    from muniment.serving import sites
+async def served(engine: Engine, seats: Sequence[tuple[Transport, Any]], started: Callable[[], None]) -> None:
+    """Serve each transport to its callers until the first one ends; those over HTTP share an address if it is one.
+
+    ``started`` is called once these listen, so that whoever is refused a start is told of nothing else.
+    """
     from muniment.serving.site import Site
 
     at_addresses = [(seat, given) for seat, given in seats if isinstance(seat, Site)]
     works = [seat.serve(engine, given) for seat, given in seats if not isinstance(seat, Site)]
     if at_addresses:
-        works.append(sites.serve([seat for seat, _ in at_addresses], engine, at_addresses[0][1]))
-    await sites.together(*works)
+        # Needs the library that serves HTTP.
+        from muniment.serving import sites
+
+        works.append(sites.serve([seat for seat, _ in at_addresses], engine, at_addresses[0][1], started=started))
+    else:
+        started()
+    if len(works) == 1:
+        await works[0]
+    else:
+        from muniment.serving.sites import together
+
+        await together(*works)
 
 
 def warn_of_audiences(auth: AuthSettings, seats: Sequence[Transport]) -> None:

@@ -23,6 +23,9 @@ PAGE = 200
 SURFACE = "cli"
 """What the audit trail calls this."""
 
+FORGETFUL = frozenset(("memory",))
+"""The schemes of storages whose contents end with the process."""
+
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 _DAY = "%Y-%m-%d"
 
@@ -57,7 +60,7 @@ def create(user: str, groups: tuple[str, ...], scopes: tuple[str, ...], expires:
     A user of an OpenID provider is spelled as it is when it signs in, such as corp:alice.
     """
     end = end_of(expires, datetime.now(UTC))
-    secret, kept = _run(flags, lambda tokens: tokens.create(user, frozenset(groups), scopes, end))
+    secret, kept = _run(flags, lambda tokens: tokens.create(user, frozenset(groups), scopes, end), lasting=True)
     click.echo(f"muniment: token {kept.id} of {kept.user}, {_until(kept)}; its secret is not shown again", err=True)
     click.echo(secret)
 
@@ -97,14 +100,23 @@ def history(**flags: Any) -> None:
         click.echo(line)
 
 
-def _run(flags: dict[str, Any], work: Callable[[AuditedTokens], Awaitable[T]]) -> T:
-    """What ``work`` gives on the configured storage. Raises ConfigurationError where that keeps no tokens."""
+def _run(flags: dict[str, Any], work: Callable[[AuditedTokens], Awaitable[T]], *, lasting: bool = False) -> T:
+    """What ``work`` gives on the configured storage. Raises ConfigurationError where that keeps no tokens.
+
+    ``lasting`` says that it is of use only as long as the storage has it.
+    """
     import asyncio
 
     from muniment.authentication.audited_tokens import AuditedTokens
     from muniment.authentication.tokens import token_storage
 
     loaded = options.settings(flags)
+    scheme = loaded.storage.partition(":")[0]
+    if lasting and scheme in FORGETFUL:
+        raise ConfigurationError(
+            f"storage ({loaded.origin('storage')}) is {scheme}:, which is empty again as soon as this command ends, so "
+            "nobody could ever use the token; give the storage that the server has, such as --storage embedded:."
+        )
     storage = options.plugins(loaded).storage(loaded.storage, loaded)
     token_storage(storage)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from muniment.errors import INSUFFICIENT_SCOPE, AccessDenied
 from muniment.inputs import Input, refusal
-from muniment.models import Principal
+from muniment.models import WRITE_SCOPE, Principal
 
 _CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platform's principal"}
 
@@ -50,12 +50,17 @@ class Operation:
         scope, where there is one.
         """
         if not self._is_beyond(principal):
-            return AccessDenied(f"{self.name} is for {_CALLERS[self.audience]}; this caller is not one.")
-        message = f"{self.name} changes something, and these credentials may only read; use ones that may write."
+            return AccessDenied(f"{self.name} is for {_CALLERS[self.audience]}; use its credentials.")
+        scope = principal.write_scope
+        lacks = f"lack the scope {scope or WRITE_SCOPE}"
+        lacking = f"{self.name} changes something, and these credentials may only read: they {lacks}"
         if not self._is_for(principal):
-            return AccessDenied(message)
-        scope = {} if principal.write_scope is None else {"scope": principal.write_scope}
-        return AccessDenied(message, error=INSUFFICIENT_SCOPE, **scope)
+            whose = _CALLERS[self.audience]
+            return AccessDenied(f"{lacking}, and are not those of {whose}; use such ones, with that scope.")
+        if scope is None:
+            remedy = f"use credentials with it (muniment token create --scope {WRITE_SCOPE})"
+            return AccessDenied(f"{lacking}; {remedy}.", error=INSUFFICIENT_SCOPE)
+        return AccessDenied(f"{lacking}; ask for a token with it.", error=INSUFFICIENT_SCOPE, scope=scope)
 
     def _is_beyond(self, principal: Principal) -> bool:
         return principal.read_only and not self.read_only

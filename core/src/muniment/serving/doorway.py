@@ -29,6 +29,13 @@ REQUESTS_MAX = 256
 READ_SECONDS = 30.0
 """How long the body of a request may take to come."""
 
+UNAVAILABLE = 503
+
+UNAVAILABLE_SECONDS = 5
+"""How long a client waits that is answered 503, where nothing says it better: nobody knows how long a part of the
+server is away. A storage that is restarted or fails over, and a server that is replaced, are mostly back after one or
+two such waits; less would be asked in vain, and more would keep away whom the server could answer."""
+
 LINGER_SECONDS = 1.0
 """How long a client that was refused may go on sending before its connection is closed."""
 
@@ -116,7 +123,11 @@ class Doorway(ABC):
             )
             raise TurnedAway(refusal, status=421)
         if not all(self._names.admits(origin) for origin in values(scope, b"origin")):
-            raise TurnedAway(AccessDenied("Pages of that Origin may not call this server."))
+            refusal = AccessDenied(
+                "Pages of that Origin may not call this server; whoever runs it can allow it, where the "
+                "transport has a setting for that."
+            )
+            raise TurnedAway(refusal)
 
     async def _turn_away(self, away: TurnedAway, scope: Scope, receive: Receive, answer: _Answer) -> None:
         sends = header(scope, b"content-length") not in (None, "0") or header(scope, b"transfer-encoding") is not None
@@ -134,8 +145,8 @@ class Doorway(ABC):
         requests.noted(scope).refusal = away.refusal
         kind, body = self.rendered(away.refusal, away.status)
         fields = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *away.headers]
-        if isinstance(away.refusal, RateLimited):
-            fields.append((b"retry-after", str(away.refusal.retry_after).encode()))
+        if (wait := seconds_to_wait(away.refusal)) is not None:
+            fields.append((b"retry-after", str(wait).encode()))
         if more_body:
             fields.append((b"connection", b"close"))
         await answer.send({"type": "http.response.start", "status": away.status, "headers": fields})
@@ -157,6 +168,16 @@ class _Answer:
     async def send(self, message: Message) -> None:
         self._waiting.discard(self)
         await self._send(message)
+
+
+def seconds_to_wait(refusal: MunimentError) -> int | None:
+    """What ``Retry-After`` says of a refusal; None where waiting does not help."""
+    if isinstance(refusal, RateLimited):
+        return refusal.retry_after
+    wait = refusal.details.get("retry_after")
+    if isinstance(wait, int):
+        return wait
+    return UNAVAILABLE_SECONDS if refusal.http_status == UNAVAILABLE else None
 
 
 def values(scope: Scope, name: bytes) -> list[str]:

@@ -10,10 +10,10 @@ from collections.abc import Generator
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from muniment.serving.asgi import App
+from muniment.serving.asgi import App, Receive, Scope, Send
+from muniment.serving.doorway import UNAVAILABLE, UNAVAILABLE_SECONDS
 from muniment.serving.messages import in_plain_form
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ the new one's is answered by 503. Requests that wait and streams have limits of 
 two protocols at one address, so that a probe is answered when these are reached."""
 
 
+_FULL = b"Every connection that there may be has a request; try again in a moment."
+
+
 async def serve_app(listener: socket.socket, app: App, ending: asyncio.Event) -> None:
     """Serve ``app`` until ``ending`` is set, or this task is cancelled, which sets it.
 
@@ -55,9 +58,22 @@ async def serve_app(listener: socket.socket, app: App, ending: asyncio.Event) ->
         asked.cancel()
         ending.set()
         server.should_exit = True
+        await asyncio.wait({serving}, timeout=FINISH_SECONDS)
+        await server.give_up()
         await asyncio.wait({serving})
-        await server.cut()
         serving.result()
+
+
+async def _full(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Answer a request on one connection too many."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(_FULL)).encode()),
+        (b"retry-after", str(UNAVAILABLE_SECONDS).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": UNAVAILABLE, "headers": headers})
+    await send({"type": "http.response.body", "body": _FULL})
 
 
 class _Server(uvicorn.Server):
@@ -75,22 +91,30 @@ class _Server(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=FINISH_SECONDS,
         )
         super().__init__(config)
 
-    async def cut(self) -> None:
-        """Wait for the requests that were not answered in time and are cancelled, and cut what does not go.
+    async def give_up(self) -> None:
+        """Cancel the requests that were not answered in time, and cut the connections that do not go.
 
-        A client that does not read keeps its request waiting whatever becomes of that, until its connection is lost.
+        The library would do the former, and log an error for each answer that had begun, as that of a stream, or
+        waits for a client that does not read: these are cut first, since nothing else can be said to them.
         """
         if not self.server_state.tasks and not self.server_state.connections:
             return
         logger.warning("requests that did not end in time are cancelled")
+        connections = cast("set[_Protocol]", self.server_state.connections)
+        for connection in [one for one in connections if one.is_answering or one.flow.write_paused]:
+            connection.transport.abort()
+        # Until then its request does not know that it is lost.
+        await asyncio.sleep(0)
+        for task in self.server_state.tasks:
+            task.cancel()
         await self._left()
-        for connection in list(self.server_state.connections):
+        for connection in list(connections):
             connection.transport.abort()
         await self._left()
+        self.force_exit = True
 
     async def _left(self) -> None:
         if self.server_state.tasks:
@@ -163,6 +187,12 @@ class _Protocol(H11Protocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer has begun and not ended."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and cycle.response_started and not cycle.response_complete
+
     def _make_room(self) -> None:
         """Close the connection that has been idle for longest; else requests on this one are refused."""
         others = cast("set[_Protocol]", self.connections) - {self}
@@ -173,7 +203,7 @@ class _Protocol(H11Protocol):
         if idle is not None:
             idle.timeout_keep_alive_handler()
         else:
-            self.app = service_unavailable
+            self.app = _full
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anybody can ask for another protocol, and is answered in this one."""

@@ -16,7 +16,14 @@ from muniment.ports import Callers
 from muniment.serving import incidents, requests
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Receive, Scope, Send
-from muniment.serving.doorway import credentials, header, values
+from muniment.serving.doorway import (
+    UNAVAILABLE,
+    UNAVAILABLE_SECONDS,
+    credentials,
+    header,
+    seconds_to_wait,
+    values,
+)
 
 if TYPE_CHECKING:
     from muniment.engine import Engine
@@ -75,11 +82,15 @@ class Monitored:
                 headers["allow"] = ", ".join(METHODS)
                 raise InvalidInput("method", f"there is no {scope['method']} here; send a GET")
             status, kind, body = await answer(scope)
+            if status == UNAVAILABLE:
+                headers["retry-after"] = str(UNAVAILABLE_SECONDS)
         except Exception as error:
             refusal = incidents.shown(error, f"{scope['method']} {scope['path']}")
             requests.noted(scope).refusal = refusal
             status = 405 if "allow" in headers else refusal.http_status
             kind, body = self._rendered(refusal, status)
+            if (wait := seconds_to_wait(refusal)) is not None:
+                headers["retry-after"] = str(wait)
             authenticator = self._callers.authenticator
             if authenticator is not None and (challenge := authenticator.challenge(refusal, self._resource)):
                 headers["www-authenticate"] = challenge
@@ -96,7 +107,7 @@ class Monitored:
         shown: dict[str, Any] = {"status": "ready" if found.ready else "unavailable"}
         if await self._may_see(scope):
             shown |= _details(found)
-        return _as_json(200 if found.ready else 503, shown)
+        return _as_json(200 if found.ready else UNAVAILABLE, shown)
 
     async def _metrics(self, scope: Scope) -> Reply:
         await self._check(scope)
@@ -123,7 +134,7 @@ class Monitored:
             if not self._names.serves(header(scope, b"host")) or not all(
                 self._names.admits(origin) for origin in values(scope, b"origin")
             ):
-                raise AccessDenied("Pages of another site may not see this.")
+                raise AccessDenied("Pages of another site may not see this; ask at the server's own address.")
         elif not principal.platform:
             raise AccessDenied("This is for the platform's principal; use credentials that are its.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from muniment.engine import Engine
 
 
-async def serve(sites: Sequence[Site], engine: Engine, callers: Callers) -> None:
+async def serve(
+    sites: Sequence[Site], engine: Engine, callers: Callers, *, started: Callable[[], None] = lambda: None
+) -> None:
     """Serve until SIGTERM or SIGINT arrives, or the task is cancelled; where each listens goes to standard error.
 
     New connections are refused from then on, and requests that came in by then are answered first, for at most
     ``serving.http.FINISH_SECONDS``; streams end at once. Where the process handles SIGTERM itself, both signals are
-    left to it. Raises ConfigurationError where a port cannot be had, or ``callers`` do not allow an address.
+    left to it. ``started`` is called once nothing can be refused any more. Raises ConfigurationError where a port
+    cannot be had, or ``callers`` do not allow an address.
     """
     at: dict[Address, list[Site]] = {}
     for site in sites:
@@ -36,6 +39,7 @@ async def serve(sites: Sequence[Site], engine: Engine, callers: Callers) -> None
             callers.check_address(address.host, loopback=address.is_loopback)
         listeners = [(stack.enter_context(listening(address)), shared) for address, shared in at.items()]
         stack.callback(end_on_signals(ending.set).give_back)
+        started()
         await together(*(serve_at(listener, shared, engine, callers, ending) for listener, shared in listeners))
 
 

@@ -9,31 +9,29 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import unquote
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from pydantic import BaseModel
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
+from muniment.errors import InvalidInput, MunimentError, NotFound
 from muniment.operations import OPERATIONS
 from muniment.serving import incidents
 from muniment.serving.requests import noted
 from muniment_transport_http import openapi, problems, stream
 from muniment_transport_http.entrance import metadata_path
 from muniment_transport_http.open_streams import Held, OpenStreams
-from muniment_transport_http.problems import RefusedByStatus
-from muniment_transport_http.reading import Sent, last_event, named, read
+from muniment_transport_http.preconditions import refuse_of
+from muniment_transport_http.reading import last_event, named, read
 from muniment_transport_http.replies import reply
 from muniment_transport_http.routes import STREAM_PATH, Route, by_path
 from muniment_transport_http.served import CALLER, Served
-
-if TYPE_CHECKING:
-    pass
 
 OPENAPI_PATH = "/openapi.json"
 
@@ -57,7 +55,7 @@ def build(served: Served) -> FastAPI:
     for path, routes in by_path().items():
         app.add_route(_template(path), _Resource(served, routes).answer, methods=[*routes])
     app.add_route(STREAM_PATH, _Stream(served).answer, methods=["GET"])
-    app.add_route(OPENAPI_PATH, _Document(document).answer, methods=["GET"])
+    app.add_route(OPENAPI_PATH, _Document(served, document).answer, methods=["GET"])
     if served.callers.authenticator is not None:
         app.add_route(metadata_path(served.resource), _Metadata(served).answer, methods=["GET"])
     app.add_exception_handler(HTTPException, _of_the_framework)
@@ -86,22 +84,15 @@ class _Resource:
         body = await request.body()
         sent = read(route, request.path_params, scope["query_string"], scope["headers"], body)
         noted(scope).called = True
+
+        async def call(payload: Mapping[str, Any]) -> BaseModel:
+            return await self._served.engine.call(route.operation.name, payload, scope[CALLER])
+
         try:
-            record = await self._served.engine.call(route.operation.name, sent.payload, scope[CALLER])
-        except VersionConflict as conflict:
-            raise _unmet(conflict, sent) from None
+            record = await sent.preconditions.applied(sent.payload, call)
         except InvalidInput as refusal:
-            raise named(route, refusal) from None
-        return reply(route, incidents.disclosed(record), scope)
-
-
-def _unmet(conflict: VersionConflict, sent: Sent) -> RefusedByStatus:
-    """A conflict of versions as what it is of: the precondition or the input."""
-    if not sent.conditional:
-        return RefusedByStatus(conflict, conflict.http_status)
-    if sent.unmatched:
-        conflict = VersionConflict(conflict.current_version, f"{sent.unmatched} {conflict.message}")
-    return RefusedByStatus(conflict, 412)
+            raise named(route, refusal, sent) from None
+        return reply(route, incidents.disclosed(record), scope, sent.preconditions)
 
 
 class _Stream:
@@ -127,21 +118,26 @@ class _Stream:
             raise claiming.not_served(principal)
         last_id = last_event(scope["query_string"], scope["headers"])
         if request.method == "HEAD":
-            return Response(media_type=stream.MEDIA_TYPE)
+            return Response(headers=stream.HEADERS, media_type=stream.MEDIA_TYPE)
         give_back = self._open.admit(principal)
         may_go_on = partial(self._served.proves, scope, principal)
         lines = self._places.stream(principal.agent, last_id, self._served.ending, may_go_on)
-        return Held(lines, give_back, stream.MEDIA_TYPE)
+        return Held(lines, give_back, stream.HEADERS, stream.MEDIA_TYPE)
 
 
 class _Document:
     """The OpenAPI document, for whoever may call."""
 
-    def __init__(self, document: openapi.Document) -> None:
+    def __init__(self, served: Served, document: openapi.Document) -> None:
+        self._served = served
         self._body = json.dumps(document, ensure_ascii=False).encode()
 
-    async def answer(self, _request: Request) -> Response:
-        """The document."""
+    async def answer(self, request: Request) -> Response:
+        """The document, or the refusal of a precondition."""
+        try:
+            refuse_of(request.scope, "the OpenAPI document")
+        except InvalidInput as error:
+            return self._served.refused(error, "the OpenAPI document", request.scope)
         return Response(self._body, media_type="application/json")
 
 
@@ -167,7 +163,9 @@ def _of_the_framework(request: Request, error: Exception) -> Response:
         allowed = headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
         refusal = InvalidInput("method", f"there is no {request.method} here; send one of {allowed}")
     else:
-        refusal = NotFound("There is nothing at this path; the OpenAPI document names all that there is.")
+        refusal = NotFound(
+            f"There is nothing at this path; the OpenAPI document, {OPENAPI_PATH}, names all that there is."
+        )
     noted(request.scope).refusal = refusal
     return problems.response(refusal, error.status_code, headers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -53,8 +53,8 @@ def _none_left(why: str, limit: int) -> RateLimited:
 class Held(StreamingResponse):
     """A stream that gives its place back however it ends, also before its first line."""
 
-    def __init__(self, lines: Any, give_back: Callable[[], None], media_type: str) -> None:
-        super().__init__(lines, media_type=media_type)
+    def __init__(self, lines: Any, give_back: Callable[[], None], headers: Mapping[str, str], media_type: str) -> None:
+        super().__init__(lines, headers=headers, media_type=media_type)
         self._give_back = give_back
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,7 +21,8 @@ _SCHEMAS = "#/components/schemas/"
 _DESCRIPTION = (
     "Memory for AI agents: documents that people and agents share, find and edit safely, and the memory of each agent. "
     "Every refusal is a problem (RFC 9457) with a stable `code`. A version that is sent back, in `If-Match` or as "
-    "`version`, makes an edit safe; an `Idempotency-Key` makes a retry safe."
+    "`version`, makes an edit safe; an `Idempotency-Key` makes a retry safe. `If-Match`, `If-None-Match` and "
+    "`Idempotency-Key` are refused (422) where an operation does not name them."
 )
 _TAGS: Mapping[str, str] = {
     "projects": "Projects, and the groups that they are shared with.",
@@ -95,7 +96,7 @@ def _operation(route: Route, schemas: Mapping[str, Schema], authenticated: bool)
             **problem_responses.of(route, authenticated),
         },
     }
-    if route.tagged and route.method == "GET":
+    if route.compares and route.method == "GET":
         described["responses"]["304"] = {
             "description": "The client has it already.",
             "headers": openapi_headers.of("ETag", "X-Request-ID"),
@@ -129,10 +130,8 @@ def _parameters(route: Route, schemas: Mapping[str, Schema]) -> Iterator[Documen
 
 def _header_parameters(route: Route) -> Iterator[Document]:
     names = ["X-Request-ID"]
-    if route.tagged and route.method == "GET":
-        names.append("If-None-Match")
-    if route.lowest_version is not None:
-        names.append("If-Match")
+    if route.compares:
+        names += ["If-Match", "If-None-Match"]
     if "idempotency_key" in route.places:
         names.append("Idempotency-Key")
     return openapi_headers.parameters(*names)
@@ -184,9 +183,9 @@ def _stream(authenticated: bool) -> Document:
         "operationId": "event.stream",
         "summary": "Wait for events",
         "description": "Server-sent events that say when to claim: `claimable` where there is something, and again "
-        "while there still is. With a storage that cannot tell, `check` at the beginning and now and then: look by a "
-        "claim. It ends after some minutes, and soon after the credentials no longer prove the same caller; come back "
-        "with `Last-Event-ID`.",
+        "while there still is; what was said by `Last-Event-ID` is not said again at once. With a storage that cannot "
+        "tell, `check` at the beginning and now and then: look by a claim. It ends after some minutes, and soon after "
+        "the credentials no longer prove the same caller; come back with `Last-Event-ID`.",
         "tags": ["agent"],
         "parameters": [*openapi_headers.parameters("X-Request-ID", "Last-Event-ID")],
         "responses": {

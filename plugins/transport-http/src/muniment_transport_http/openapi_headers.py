@@ -42,13 +42,18 @@ PARAMETERS: Document = {
     ),
     "If-Match": _sent(
         "If-Match",
-        "The version that the change is for, or `*`; another one is refused with 412. Instead of `version`, which is "
-        "refused with 409.",
+        "The version that the request is for, or `*` for any; 412 where another one is current. A change may say it as "
+        "`version` instead, and is then refused with 409.",
         {"type": "string"},
         '"v3"',
     ),
     "If-None-Match": _sent(
-        "If-None-Match", "Versions that the client has; 304 where it is one of them.", {"type": "string"}, '"v3"'
+        "If-None-Match",
+        "The versions that the request is not for, or `*` for all that there are: where one of them is current, a read "
+        "is answered with 304 and a change refused with 412. With `*` a section is written only if it never was. Not "
+        "together with an idempotency key.",
+        {"type": "string"},
+        '"v3"',
     ),
     "Idempotency-Key": _sent(
         "Idempotency-Key",
@@ -59,7 +64,7 @@ PARAMETERS: Document = {
     ),
     "Last-Event-ID": _sent(
         "Last-Event-ID",
-        "The id of the last event that was seen; then only what arrived since is said at once.",
+        "The id of the last event that was seen: what was said by then is not said again at once, what is newer is.",
         {"type": "string"},
         "5f2a90c1-7",
     ),
@@ -72,7 +77,7 @@ HEADERS: Document = {
         "schema": {"type": "string"},
     },
     "ETag": {
-        "description": 'The version, such as "v3".',
+        "description": 'The version, such as "v3", which `If-Match` is compared with.',
         "required": True,
         "schema": {"type": "string", "pattern": '^"v[0-9]+"$'},
     },
@@ -81,7 +86,11 @@ HEADERS: Document = {
         "description": 'Where the next page is, with rel="next"; there is none on the last.',
         "schema": {"type": "string"},
     },
-    "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "string"}},
+    "Retry-After": {
+        "description": "How many seconds to wait.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[1-9][0-9]*$"},
+    },
     "WWW-Authenticate": {"description": "How to sign in.", "required": True, "schema": {"type": "string"}},
     "Challenge": {
         "description": "Which scope to ask for (RFC 6750), where a larger one would do.",

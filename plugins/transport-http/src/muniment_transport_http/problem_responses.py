@@ -33,13 +33,13 @@ _NAMES: Mapping[int, str] = {
     503: "ServiceUnavailable",
 }
 _DESCRIPTIONS: Mapping[int, str] = {
-    400: "The body is not JSON, or not UTF-8.",
+    400: "The body cannot be read: it is not JSON, not UTF-8, or too deep.",
     401: "No or bad credentials.",
     403: "The caller may not do this.",
     404: "There is no such thing that the caller may read.",
     408: "The request did not come whole in time.",
     409: "Another version than the one that was sent is current.",
-    412: "Another version than that of If-Match is current.",
+    412: "Another version than that of If-Match is current, or one of If-None-Match.",
     413: "The request is larger than the server takes.",
     415: "The body is of another media type.",
     421: "The server is not called by that Host.",
@@ -53,6 +53,7 @@ _HEADERS: Mapping[int, str] = {
     401: "WWW-Authenticate",
     403: openapi_headers.MAY_CHALLENGE,
     429: "Retry-After",
+    503: "Retry-After",
 }
 
 
@@ -105,8 +106,10 @@ def _statuses(route: Route) -> set[int]:
     statuses: set[int] = set(_EVERY)
     if {"id", "project"} & set(route.places):
         statuses.add(404)
+    if route.compares:
+        statuses.add(412)
     if route.lowest_version is not None:
-        statuses |= {409, 412}
+        statuses.add(409)
     if operation.name == "section.sync":
         statuses.add(409)
     return statuses

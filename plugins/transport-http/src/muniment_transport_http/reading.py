@@ -6,8 +6,11 @@ field that is known, and in another place than its own, is refused here. Whether
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -18,6 +21,8 @@ from muniment.errors import InvalidInput
 from muniment.inputs import Input, refusal
 from muniment.models import Scope
 from muniment.serving import members
+from muniment_transport_http.headers import Fields, Headers, sent_twice
+from muniment_transport_http.preconditions import Preconditions, preconditions, refuse
 from muniment_transport_http.problems import RefusedByStatus
 from muniment_transport_http.routes import Place, Route
 
@@ -26,13 +31,12 @@ Payload = dict[str, Any]
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 """What a body may be; the second one for PATCH alone."""
 
-NEVER = 2**31 - 1
-"""A version that nothing reaches: what an entity tag that is no version's is compared as."""
+DEPTH_MAX = 64
+"""Levels that the core lets any value be nested; what is much deeper cannot even be read."""
 
-_TAG = re.compile(r'"v(0|[1-9][0-9]{0,9})"')
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,19})")
-_NUMBER = re.compile(rf"{_INTEGER.pattern}\.[0-9]{{1,20}}")
-_QUOTED = re.compile(r'(W/)?"[!#-~\x80-\U0010ffff]*"')
+_DIGITS = 20
+_INTEGER = re.compile(rf"-?(0|[1-9][0-9]{{0,{_DIGITS - 1}}})")
+_NUMBER = re.compile(rf"{_INTEGER.pattern}\.[0-9]{{1,{_DIGITS}}}")
 _STRAY_BYTE = re.compile("[\udc80-\udcff]")
 _NOT_UTF8 = "it is not UTF-8; encode the text as UTF-8"
 _PLACES: Mapping[Place, str] = {
@@ -44,21 +48,20 @@ _PLACES: Mapping[Place, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a request says. ``conditional`` is whether the version that it is for was said by ``If-Match``, and
-    ``unmatched`` why no version matches what was, where that is known."""
+    """What a request says. ``misread`` says what is wrong with each text of the query that its type has no place for,
+    in the words of a query."""
 
     payload: Payload
-    conditional: bool
-    unmatched: str = ""
+    preconditions: Preconditions
+    misread: Mapping[str, str]
 
 
-def read(
-    route: Route, segments: Mapping[str, str], query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
-) -> Sent:
+def read(route: Route, segments: Mapping[str, str], query: bytes, fields: Fields, body: bytes) -> Sent:
     """The input that a request makes. Raises InvalidInput and RefusedByStatus."""
-    found = _Headers(headers)
-    payload = _members(route, found, body)
-    payload.update(_parameters(route, query))
+    headers = Headers(fields)
+    payload = _members(route, headers, body)
+    asked = _parameters(route, query)
+    payload.update(asked)
     for segment, field in route.segments.items():
         _check_utf8(segment, segments[segment])
         name, _, part = field.partition(".")
@@ -66,21 +69,20 @@ def read(
             payload.setdefault(name, {})[part] = segments[segment]
         else:
             payload[name] = segments[segment]
-    _add_key(route, found, payload)
-    tag = _tag(route, found)
-    if tag is None:
-        return Sent(payload, conditional=False)
-    version = _version(tag, route.lowest_version or 0)
-    if payload.setdefault("version", version) != version:
-        raise InvalidInput("version", "If-Match says another one; send one of them")
-    return Sent(payload, conditional=True, unmatched=_unmatched(tag))
+    _add_key(route, headers, payload)
+    conditions = preconditions(route, headers)
+    conditions.fix(payload)
+    return Sent(payload, conditions, dict(_misread(route, asked)))
 
 
-def named(route: Route, refused: InvalidInput) -> InvalidInput:
-    """The refusal of a part of the path by the name that the path has for it."""
+def named(route: Route, refused: InvalidInput, sent: Sent) -> InvalidInput:
+    """The refusal of a field in the words of where it was sent: by the name that the path has for it, and as a text of
+    the query."""
     for segment, field in route.segments.items():
         if field == refused.field != segment:
             return InvalidInput(segment, refused.message.removeprefix(f"{field}: "))
+    if refused.field in sent.misread:
+        return InvalidInput(refused.field, sent.misread[refused.field])
     return refused
 
 
@@ -88,44 +90,21 @@ class _Nothing(Input):
     """The fields that the stream takes."""
 
 
-def last_event(query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def last_event(query: bytes, fields: Fields) -> str | None:
     """The id of the last event that a stream's client saw. Raises InvalidInput, also for what the stream takes not."""
     try:
         _Nothing.model_validate(dict(parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)))
     except ValidationError as error:
         raise refusal(error) from None
-    return _Headers(headers).one("Last-Event-ID")
-
-
-class _Headers:
-    """The headers of a request by their names in lower case."""
-
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self._values: dict[str, list[str]] = {}
-        for name, value in headers:
-            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
-
-    def get(self, name: str) -> str | None:
-        """The value, those of several joined as HTTP says."""
-        values = self._values.get(name)
-        return None if values is None else ", ".join(values)
-
-    def one(self, name: str) -> str | None:
-        """The value of a header that is no list. Raises InvalidInput where there are several."""
-        if len(self._values.get(name.lower(), ())) > 1:
-            raise sent_twice(name)
-        return self.get(name.lower())
-
-
-def sent_twice(field: str) -> InvalidInput:
-    """The refusal of several values where one is taken: which of them counts, two readers may take differently."""
-    return InvalidInput(field, "it is sent more than once; send it once")
+    headers = Headers(fields)
+    refuse(headers, "the stream")
+    return headers.one("Last-Event-ID")
 
 
 # ------------------------------------------------------------ body
 
 
-def _members(route: Route, headers: _Headers, body: bytes) -> Payload:
+def _members(route: Route, headers: Headers, body: bytes) -> Payload:
     if not body:
         return {}
     _check_media(route, headers)
@@ -135,7 +114,7 @@ def _members(route: Route, headers: _Headers, body: bytes) -> Payload:
     return merge_patch(sent) if route.method == "PATCH" else sent
 
 
-def _check_media(route: Route, headers: _Headers) -> None:
+def _check_media(route: Route, headers: Headers) -> None:
     accepted = JSON_TYPES if route.method == "PATCH" else JSON_TYPES[:1]
     media = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if media not in accepted:
@@ -151,13 +130,27 @@ def _object(body: bytes) -> Payload:
     """The members of a JSON object."""
     try:
         value = members.parsed(body.decode())
-    except UnicodeDecodeError as error:
-        raise RefusedByStatus(InvalidInput("body", f"{_NOT_UTF8} (byte {error.start:,})"), 400) from None
-    except (ValueError, RecursionError):
-        raise RefusedByStatus(InvalidInput("body", "it is not JSON; send a JSON object"), 400) from None
+    except (ValueError, RecursionError) as error:
+        raise RefusedByStatus(InvalidInput("body", _unreadable(body, error)), 400) from None
     if not isinstance(value, dict):
         raise InvalidInput("body", "it is not an object; send a JSON object")
     return cast("Payload", value)
+
+
+def _unreadable(body: bytes, error: ValueError | RecursionError) -> str:
+    """Why a body cannot be read. JSON sets no limit to digits and levels (RFC 8259, section 9); what reads it does."""
+    match error:
+        case UnicodeDecodeError():
+            return f"{_NOT_UTF8} (byte {error.start:,})"
+        case json.JSONDecodeError() if body.startswith(codecs.BOM_UTF8):
+            return "it begins with a byte order mark; send UTF-8 without one"
+        case json.JSONDecodeError():
+            return f"it is not JSON from character {error.pos + 1:,} on; send a JSON object"
+        case RecursionError():
+            return f"it is nested too deeply to be read; flatten it to the {DEPTH_MAX} levels that any value may have"
+        case _:
+            digits = sys.get_int_max_str_digits()
+            return f"it holds a number of more than {digits:,} digits; send a smaller one, or send it as a text"
 
 
 def merge_patch(sent: Payload) -> Payload:
@@ -215,6 +208,15 @@ def literal(text: str) -> Any:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
+def _misread(route: Route, asked: Payload) -> Iterator[tuple[str, str]]:
+    for name, value in asked.items():
+        types = route.types(name) if name in route.places else frozenset[str]()
+        if "integer" in types and type(value) is not int:
+            yield name, f"it is no whole number of at most {_DIGITS} digits; send digits alone, such as {name}=3"
+        if "boolean" in types and not isinstance(value, bool):
+            yield name, f"it is neither true nor false; send {name}=true or {name}=false"
+
+
 def _check_utf8(field: str, text: str) -> None:
     """Raises InvalidInput for text that was decoded from other bytes, which are surrogates in it."""
     if _STRAY_BYTE.search(text):
@@ -230,7 +232,7 @@ def _check_place(route: Route, field: str, seen: Place) -> None:
 # ------------------------------------------------------------ headers
 
 
-def _add_key(route: Route, headers: _Headers, payload: Payload) -> None:
+def _add_key(route: Route, headers: Headers, payload: Payload) -> None:
     key = headers.one("Idempotency-Key")
     if key is None:
         return
@@ -239,37 +241,3 @@ def _add_key(route: Route, headers: _Headers, payload: Payload) -> None:
     _check_utf8("Idempotency-Key", key)
     if payload.setdefault("idempotency_key", key) != key:
         raise InvalidInput("idempotency_key", "the header and the body say different ones; send one of them")
-
-
-def _tag(route: Route, headers: _Headers) -> str | None:
-    """The entity tag by which ``If-Match`` says for which version the request is. Raises InvalidInput."""
-    sent = headers.get("if-match")
-    if sent is None or route.operation.read_only:
-        return None
-    if route.lowest_version is None:
-        raise InvalidInput("If-Match", f"{route.operation.name} takes no version; leave it out")
-    tag = sent.strip()
-    if tag == "*":
-        return None
-    if '",' in tag:
-        raise InvalidInput("If-Match", 'it lists several versions; send the one that you read, such as "v3"')
-    if not _QUOTED.fullmatch(tag):
-        raise InvalidInput("If-Match", 'it is no entity tag; send the one that you read, in its quotes, such as "v1"')
-    return tag
-
-
-def _version(tag: str, lowest: int) -> int:
-    """The version that an entity tag stands for."""
-    found = _TAG.fullmatch(tag)
-    version = int(found[1]) if found else NEVER
-    return version if lowest <= version < NEVER else NEVER
-
-
-def _unmatched(tag: str) -> str:
-    """Why no version matches a tag, by its form alone."""
-    if tag.startswith("W/"):
-        return (
-            "If-Match compares strongly, so a weak tag never matches (RFC 9110, section 13.1.1); send it without W/, "
-            "which a proxy that compresses may have put there."
-        )
-    return "" if _TAG.fullmatch(tag) else 'No version has this tag; a version\'s is v and its number, such as "v1".'

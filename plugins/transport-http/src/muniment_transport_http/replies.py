@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -10,19 +9,23 @@ from urllib.parse import parse_qsl, quote, urlencode
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from muniment.agent_models import SectionReceipt
 from muniment.models import Identified, MemoryRecord, Receipt
+from muniment_transport_http.preconditions import Preconditions
 from muniment_transport_http.routes import Route
 
 _MEMORY_PATH = "/v1/memories"
-_TAGS = re.compile(r'(?:W/)?("[^"]*")')
 
 
-def reply(route: Route, record: BaseModel, scope: Mapping[str, Any]) -> Response:
-    """The response with a record, or 304 where the client has it already. ``scope`` is the request's."""
+def reply(route: Route, record: BaseModel, scope: Mapping[str, Any], preconditions: Preconditions) -> Response:
+    """The response with a record, or 304 where the client has it already. ``scope`` is the request's.
+
+    Raises RefusedByStatus where a precondition of what is read does not hold.
+    """
     headers: dict[str, str] = {}
-    if route.tagged and isinstance(record, MemoryRecord | Receipt):
-        tag = headers["ETag"] = f'"v{record.version}"'
-        if route.method == "GET" and _has(scope, tag):
+    if route.tagged and (version := _version(record)) is not None:
+        headers["ETag"] = f'"v{version}"'
+        if route.method == "GET" and preconditions.has(version):
             return Response(status_code=304, headers=headers)
     root = str(scope.get("root_path", ""))
     if route.operation.name == "memory.write" and isinstance(record, Receipt):
@@ -35,10 +38,15 @@ def reply(route: Route, record: BaseModel, scope: Mapping[str, Any]) -> Response
     return Response(record.model_dump_json(), status, headers, "application/json")
 
 
-def _has(scope: Mapping[str, Any], tag: str) -> bool:
-    """Whether ``If-None-Match`` lists a tag; weak ones count, as RFC 9110 (section 13.1.2) says."""
-    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"if-none-match"]
-    return any(value.strip() == "*" or tag in _TAGS.findall(value) for value in values)
+def _version(record: BaseModel) -> int | None:
+    """The one version that a record is of; of several sections none is."""
+    match record:
+        case MemoryRecord() | Receipt():
+            return record.version
+        case SectionReceipt() if len(record.versions) == 1:
+            return next(iter(record.versions.values()))
+        case _:
+            return None
 
 
 def _continued(scope: Mapping[str, Any], cursor: str) -> str:

@@ -31,7 +31,8 @@ _OF_AN_AGENT = {"name": "agent.name", "instance": "agent.instance"}
 class Route:
     """One operation's. ``statuses`` are those of success: the usual one first, then that of what was there already.
 
-    ``tagged`` says that a reply has the version that it speaks of as its ``ETag``.
+    ``tagged`` says that a reply has the version that it speaks of as its ``ETag``: that of what ``compares`` versions,
+    and of a new memory, whose address does.
     """
 
     operation: Operation
@@ -76,6 +77,11 @@ class Route:
         options = cast("list[Schema]", self.schemas["version"]["anyOf"])
         return next(int(option["minimum"]) for option in options if option.get("type") == "integer")
 
+    @property
+    def compares(self) -> bool:
+        """Whether a request may say which version it is for, by ``If-Match`` and ``If-None-Match``."""
+        return self.lowest_version is not None or (self.method == "GET" and self.tagged)
+
 
 def _route(operation: str, method: str, path: str, *statuses: int, tagged: bool = False) -> Route:
     return Route(OPERATIONS[operation], method, f"/v1{path}", statuses or (200,), tagged)
@@ -84,22 +90,22 @@ def _route(operation: str, method: str, path: str, *statuses: int, tagged: bool 
 ROUTES: tuple[Route, ...] = (
     _route("project.list", "GET", "/projects"),
     _route("project.identify", "PUT", "/projects/{project}", 201, 200),
-    _route("project.share", "PUT", "/projects/{project}/shares/{group}"),
-    _route("project.unshare", "DELETE", "/projects/{project}/shares/{group}"),
+    _route("project.share", "PUT", "/projects/{project}/shares/{group}", tagged=True),
+    _route("project.unshare", "DELETE", "/projects/{project}/shares/{group}", tagged=True),
     _route("project.history", "GET", "/projects/{project}/history"),
     _route("memory.write", "POST", "/memories", 201, tagged=True),
     _route("memory.list", "GET", "/memories"),
     _route("memory.get", "GET", "/memories/{id}", tagged=True),
     _route("memory.update", "PATCH", "/memories/{id}", tagged=True),
-    _route("memory.delete", "DELETE", "/memories/{id}"),
+    _route("memory.delete", "DELETE", "/memories/{id}", tagged=True),
     _route("memory.patch", "POST", "/memories/{id}/patch", tagged=True),
     _route("memory.restore", "POST", "/memories/{id}/restore", tagged=True),
     _route("memory.history", "GET", "/memories/{id}/history"),
     _route("memory.search", "POST", "/search"),
     _route("section.read", "POST", "/agent/read"),
     _route("section.sync", "POST", "/agent/sync"),
-    _route("section.save", "PUT", "/agent/sections/{section}"),
-    _route("section.log_cycle", "POST", "/agent/cycles"),
+    _route("section.save", "PUT", "/agent/sections/{section}", tagged=True),
+    _route("section.log_cycle", "POST", "/agent/cycles", tagged=True),
     _route("event.claim", "POST", "/agent/events/claim"),
     _route("event.extend", "POST", "/agent/events/{id}/extend"),
     _route("event.ack", "POST", "/agent/events/{id}/ack"),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from muniment.errors import MunimentError, RateLimited
+from muniment.errors import MunimentError
 from muniment.models import CallContext, Principal, ProjectPolicy
 from muniment.ports import Callers
 from muniment.serving import incidents
 from muniment.serving.asgi import Scope
-from muniment.serving.doorway import credentials, header
+from muniment.serving.doorway import credentials, header, seconds_to_wait
 from muniment.serving.requests import noted
 from muniment_transport_http import problems
 from muniment_transport_http.problems import RefusedByStatus
@@ -68,8 +68,8 @@ class Served:
             return problems.response(error.refusal, error.status, error.headers)
         refusal = noted(scope).refusal = self.shown(error, doing, scope)
         headers = self.challenge(refusal)
-        if isinstance(refusal, RateLimited):
-            headers["Retry-After"] = str(refusal.retry_after)
+        if (wait := seconds_to_wait(refusal)) is not None:
+            headers["Retry-After"] = str(wait)
         return problems.response(refusal, headers=headers)
 
     def shown(self, error: Exception, doing: str, scope: Scope) -> MunimentError:

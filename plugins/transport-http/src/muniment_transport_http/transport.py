@@ -20,6 +20,7 @@ from muniment.serving import sites
 from muniment.serving.addresses import EXAMPLE, Address, Names
 from muniment.serving.asgi import App
 from muniment.serving.monitoring import Monitored
+from muniment.serving.origins import Origin
 from muniment_transport_http import openapi
 from muniment_transport_http.app import build
 from muniment_transport_http.entrance import Entrance
@@ -34,7 +35,7 @@ class Options(PluginOptions):
     """The table ``[plugins.transport-http]``."""
 
     projects: ProjectPolicy = ProjectPolicy.CREATE_MISSING
-    cors_origins: tuple[str, ...] = Field(default=(), description="origins whose pages may call")
+    cors_origins: tuple[Origin, ...] = Field(default=(), description="origins whose pages may call")
 
 
 class HttpTransport:
@@ -67,7 +68,7 @@ class HttpTransport:
 def application(served: Served, address: Address, options: Options) -> App:
     """The whole ASGI application as it is called at an address."""
     names = Names.of(address, served.callers.url)
-    pages = frozenset(origin.lower() for origin in options.cors_origins)
+    pages = frozenset(options.cors_origins)
     entrance = Entrance(build(served), replace(names, origins=names.origins | pages), served)
     return Monitored(
         open_to(pages, entrance) if pages else entrance,

@@ -10,19 +10,20 @@ import json
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
-
 from muniment.errors import InvalidInput, MunimentError, NotFound
 from muniment.limits import BODY_MAX
 from muniment.ports import Callers, metadata_url
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Message, Receive, Scope, Send
 from muniment.serving.bodies import too_large
-from muniment.serving.doorway import Doorway, TurnedAway, credentials
+from muniment.serving.doorway import Doorway, TurnedAway, credentials, values
 from muniment.serving.incidents import shown
 from muniment.serving.requests import noted
-from muniment_transport_mcp import frames, scopes
+from muniment_transport_mcp import frames, refusals, scopes
 from muniment_transport_mcp.transport import over_mcp
+
+JSON = "application/json"
+_ACCEPTABLE = frozenset((JSON, "application/*", "*/*"))
 
 PATH = "/mcp"
 """Where clients send their requests."""
@@ -42,10 +43,9 @@ class Admission(Doorway):
         self._metadata_path = urlsplit(metadata_url(resource)).path if callers.authenticator is not None else None
 
     def rendered(self, refusal: MunimentError, status: int) -> tuple[str, bytes]:
-        """The protocol's error without an id, for a request that was not read."""
-        error = ErrorData(code=INVALID_REQUEST, message=refusal.message, data=refusal.body())
-        answer = JSONRPCError(jsonrpc="2.0", id=None, error=error)
-        return "application/json", answer.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        """The protocol's error, of a request where that was read."""
+        answer = frames.answer_to(refusal)
+        return JSON, answer.model_dump_json(by_alias=True, exclude_unset=True).encode("utf-8", "backslashreplace")
 
     def check(self, scope: Scope) -> None:
         """Refuse another path, and another method."""
@@ -61,7 +61,7 @@ class Admission(Doorway):
             raise TurnedAway(refusal, status=405, headers=[(b"allow", b"POST")])
 
     async def identify(self, scope: Scope) -> None:
-        """Put who sends it into the scope; the document is anybody's."""
+        """Put who sends it into the scope; the document is anybody's. What it sends, and takes, must be JSON."""
         if scope["path"] != PATH:
             return
         try:
@@ -70,14 +70,7 @@ class Admission(Doorway):
         except Exception as error:
             refusal = shown(error, f"asking who sends a request, request {noted(scope).id}")
             raise TurnedAway(refusal, headers=self._challenge(refusal)) from None
-
-    def prepared(self, body: bytes) -> bytes:
-        """The body repaired, which may make it longer than the SDK takes. A member that is sent twice is refused."""
-        frames.check_members(body)
-        repaired = frames.repaired(body)
-        if len(repaired) > BODY_MAX:
-            raise too_large()
-        return repaired
+        _check_types(scope)
 
     def _challenge(self, refusal: MunimentError) -> list[tuple[bytes, bytes]]:
         authenticator = self._callers.authenticator
@@ -96,17 +89,48 @@ class Admission(Doorway):
     async def _called(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What the SDK answers, or the challenge for a larger scope."""
         whole = await receive()
-        found = scopes.beyond(scope[CALLER].principal, whole.get("body", b""))
+        body = _prepared(whole.get("body", b""))
+        found = scopes.beyond(scope[CALLER].principal, body)
         challenge = [] if found is None else self._challenge(found[0])
         if found is None or not challenge:
-            await self._sdk(scope, _after(whole, receive), send)
+            await self._sdk(scope, _after({**whole, "body": body}, receive), refusals.answered(send))
             return
         noted(scope).refusal = found[0]
         await _send_json(send, found[0].http_status, found[1], challenge)
 
 
+def _prepared(body: bytes) -> bytes:
+    """The body repaired, which may make it longer than the SDK takes. Raises InvalidInput for what is no message."""
+    frames.check(body)
+    repaired = frames.repaired(body)
+    if len(repaired) > BODY_MAX:
+        raise too_large()
+    return repaired
+
+
+def _check_types(scope: Scope) -> None:
+    """Raises TurnedAway for a body that is not said to be JSON, and for a client that says it takes none.
+
+    The SDK, which asks again, is told of it in the one spelling that it takes.
+    """
+    if _types(scope, b"content-type") != [JSON]:
+        refusal = InvalidInput("Content-Type", f"a request's body is JSON; send Content-Type: {JSON}")
+        raise TurnedAway(refusal, status=415)
+    if not _ACCEPTABLE.intersection(_types(scope, b"accept")):
+        refusal = InvalidInput("Accept", f"an answer's body is JSON; send Accept: {JSON}, text/event-stream")
+        raise TurnedAway(refusal, status=406)
+    others = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
+    scope["headers"] = [*others, (b"content-type", JSON.encode())]
+
+
+def _types(scope: Scope, name: bytes) -> list[str]:
+    """The media types that a header lists, in lower case and without their parameters."""
+    listed = ",".join(values(scope, name)).split(",")
+    return [one.partition(";")[0].strip().lower() for one in listed]
+
+
 async def _send_json(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

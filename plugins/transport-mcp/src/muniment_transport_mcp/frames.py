@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from typing import Any, cast
 
 from mcp_types import (
@@ -24,15 +23,29 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from muniment.errors import InvalidInput
+from muniment.errors import InvalidInput, MunimentError
 from muniment.serving import members
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_BATCH = "it is a batch, and this protocol has none since its revision 2025-06-18; send each message by itself"
+
+
+class Unreadable(InvalidInput):
+    """What came is no message of the protocol. ``number`` is the protocol's for it, ``asked`` the request's id."""
+
+    http_status = 400
+
+    def __init__(
+        self, field: str, problem: str, *, number: int = INVALID_REQUEST, asked: int | str | None = None
+    ) -> None:
+        self.number = number
+        self.asked = asked
+        super().__init__(field, problem)
 
 
 class BadFrame(Exception):
-    """The line is no protocol message. ``answer`` is the error to send, None where nobody asked."""
+    """The line is no protocol message. ``answer`` is the error to send; None for what answers and does not ask."""
 
     def __init__(self, answer: JSONRPCError | None) -> None:
         super().__init__()
@@ -43,16 +56,16 @@ def decode(line: bytes) -> JSONRPCMessage:
     """The message on ``line``. Raises BadFrame."""
     text = line.decode("utf-8", "surrogateescape")
     try:
-        value = members.parsed(text)
-    except (ValueError, RecursionError):
-        raise BadFrame(_error(None, PARSE_ERROR, "The line is not JSON.")) from None
+        value = _parsed(text)
+    except Unreadable as refusal:
+        raise BadFrame(answer_to(refusal)) from None
     except InvalidInput as refusal:
-        asked = _id_of(json.loads(text))
-        raise BadFrame(_error(asked, INVALID_REQUEST, refusal.message, refusal.body())) from None
+        raise BadFrame(answer_to(refusal, _id_of(json.loads(text)))) from None
     try:
-        return jsonrpc_message_adapter.validate_python(value, by_name=False)
-    except ValidationError:
-        raise BadFrame(_invalid(value)) from None
+        return _message(value)
+    except Unreadable as refusal:
+        is_answer = isinstance(value, dict) and "method" not in value
+        raise BadFrame(None if is_answer else answer_to(refusal)) from None
 
 
 def encode(message: JSONRPCMessage) -> bytes:
@@ -78,10 +91,17 @@ def repaired(body: bytes) -> bytes:
     return _SURROGATE.sub(r"\\u0000", json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
-def check_members(body: bytes) -> None:
-    """Raises InvalidInput for a member that is sent twice; what is no JSON is left to the SDK."""
-    with suppress(ValueError, RecursionError):
-        members.parsed(body.decode("utf-8", "surrogateescape"))
+def check(body: bytes) -> None:
+    """Raises Unreadable for what is no message, and InvalidInput for a member that is sent twice."""
+    _message(_parsed(body.decode("utf-8", "surrogateescape")))
+
+
+def answer_to(refusal: MunimentError, asked: int | str | None = None) -> JSONRPCError:
+    """The protocol's error for what is refused before it is read as a request, or for the request ``asked``."""
+    unreadable = refusal if isinstance(refusal, Unreadable) else None
+    number = unreadable.number if unreadable else INVALID_REQUEST
+    error = ErrorData(code=number, message=refusal.message, data=refusal.body())
+    return JSONRPCError(jsonrpc="2.0", id=unreadable.asked if unreadable else asked, error=error)
 
 
 def request_key(message: JSONRPCMessage) -> str | None:
@@ -99,18 +119,36 @@ def cancelled_key(message: JSONRPCMessage) -> str | None:
     return None if identifier is None else str(identifier)
 
 
-def _invalid(value: object) -> JSONRPCError | None:
-    if isinstance(value, dict) and "method" not in value:
-        return None
-    return _error(_id_of(cast("object", value)), INVALID_REQUEST, "The line is not a JSON-RPC 2.0 message.")
+def _parsed(text: str) -> object:
+    try:
+        return members.parsed(text)
+    except (ValueError, RecursionError):
+        problem = "it cannot be read as JSON; send one JSON-RPC message in UTF-8"
+        raise Unreadable("body", problem, number=PARSE_ERROR) from None
+
+
+def _message(value: object) -> JSONRPCMessage:
+    """Raises Unreadable for what is no message, by the member that is wrong; what was sent is not shown."""
+    if isinstance(value, list):
+        raise Unreadable("body", _BATCH)
+    if not isinstance(value, dict):
+        raise Unreadable("body", "it must be a JSON object, a message of JSON-RPC 2.0; send one")
+    message, asked = cast("dict[str, Any]", value), _id_of(cast("object", value))
+    if message.get("jsonrpc") != "2.0":
+        raise Unreadable("jsonrpc", 'it must be "2.0"', asked=asked)
+    if "method" in message and not isinstance(message["method"], str):
+        raise Unreadable("method", "it must be a JSON string, the name of a method", asked=asked)
+    if "method" in message and "id" in message and asked is None:
+        raise Unreadable("id", "it must be a JSON string or a whole number")
+    if not isinstance(message.get("params", {}), dict | None):
+        raise Unreadable("params", "it must be a JSON object", asked=asked)
+    try:
+        return jsonrpc_message_adapter.validate_python(message, by_name=False)
+    except ValidationError:
+        raise Unreadable("method", "it is missing; send the name of a method", asked=asked) from None
 
 
 def _id_of(value: object) -> int | str | None:
     """The id of what may be a message, if it has one."""
     identifier = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
     return identifier if isinstance(identifier, int | str) and not isinstance(identifier, bool) else None
-
-
-def _error(identifier: int | str | None, code: int, message: str, data: object = None) -> JSONRPCError:
-    said = ErrorData(code=code, message=message) if data is None else ErrorData(code=code, message=message, data=data)
-    return JSONRPCError(jsonrpc="2.0", id=identifier, error=said)

@@ -28,6 +28,7 @@ from mcp_types import (
 from muniment.errors import MunimentError, NotFound
 from muniment.models import CallContext, Principal
 from muniment.serving import incidents
+from muniment_transport_mcp import refusals
 from muniment_transport_mcp.tools import TOOLS, in_tool_names, list_tools, schema_of, tools_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def build_server(engine: Engine, identify: Callable[[Request], CallContext], *, 
     async def call(request: Request, params: CallToolRequestParams) -> CallToolResult:
         return await _call(engine, identify, request, params, local=local)
 
-    return Server(
+    server = Server[Any](
         "muniment",
         version=version("muniment"),
         title="Muniment",
@@ -71,6 +72,8 @@ def build_server(engine: Engine, identify: Callable[[Request], CallContext], *, 
         on_list_tools=list_own,
         on_call_tool=call,
     )
+    server.middleware.append(refusals.typed)
+    return server
 
 
 async def _call(
@@ -106,14 +109,17 @@ def _caller(identify: Callable[[Request], CallContext], request: Request) -> Pri
     try:
         return identify(request).principal
     except MunimentError as refusal:
-        message = _encodable(refusal.message)
-        raise MCPError(code=INVALID_REQUEST, message=message, data={"code": refusal.code}) from None
+        raise _protocol_s(refusal, INVALID_REQUEST) from None
 
 
 def _unknown_tool(name: str, caller: Principal) -> MCPError:
     """The protocol's own error, as its specification asks: no tool ran, so there is no tool's result."""
     message = f"Unknown tool: {name[:100]!r}; the tools are {', '.join(tools_of(caller))}."
-    return MCPError(code=INVALID_PARAMS, message=_encodable(message), data={"code": NotFound.code})
+    return _protocol_s(NotFound(_encodable(message)), INVALID_PARAMS)
+
+
+def _protocol_s(refusal: MunimentError, number: int) -> MCPError:
+    return MCPError.from_error_data(refusals.of(refusal, number))
 
 
 def _encodable(text: str) -> str:

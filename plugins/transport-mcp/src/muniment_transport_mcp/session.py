@@ -15,9 +15,9 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCRequest
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest
 
-from muniment_transport_mcp import frames
+from muniment_transport_mcp import frames, refusals
 from muniment_transport_mcp.wire import Wire
 
 logger = logging.getLogger(__name__)
@@ -115,8 +115,15 @@ async def _read(
 
 async def _write(wire: Wire, from_server: MemoryObjectReceiveStream[SessionMessage], unanswered: _Unanswered) -> None:
     async for item in from_server:
-        await _send(wire, item.message)
+        await _send(wire, _complete(item.message))
         unanswered.answer(item.message)
+
+
+def _complete(message: JSONRPCMessage) -> JSONRPCMessage:
+    """An error of the SDK's with a refusal in its data."""
+    if not isinstance(message, JSONRPCError):
+        return message
+    return message.model_copy(update={"error": refusals.completed(message.error)})
 
 
 async def _send(wire: Wire, message: JSONRPCMessage) -> None:
