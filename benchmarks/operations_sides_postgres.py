@@ -2,7 +2,8 @@
 
 The bare driver is psycopg with the storage's own statements, prepared, on as many connections as the storage's pool
 has, and with what the storage would send. A search is its statements in one snapshot with all rows fetched, and the
-contents of a page that is known beforehand: no score is computed, which is what the storage does in Python.
+contents of a page that is known beforehand: no score is computed, which is what the storage does in Python. The tables
+are in the order in which `muniment optimize` leaves them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ PLAIN, CROWDED = "plain", "crowded"
 """The schemas: one with the readers' memories alone, one with those of others too."""
 SPACE = 1
 """The number of the first space of a schema."""
+NOBODY = 10_000_000
+"""Passages from which an owner would be searched by an approximate index: the bare driver compares every vector."""
 _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _ROWS = b"""
 SELECT
@@ -204,11 +207,12 @@ async def _filled(
     stack: AsyncExitStack, place: _Place, schema: str, estate: Estate, made: Sequence[Memory]
 ) -> tuple[Sequence[Side], Engine, Sequence[Connection]]:
     """The engine and the bare driver on a schema with these memories, and the driver's connections."""
-    options = {"schema": schema, "pool_size": CONNECTIONS}
+    options = {"schema": schema, "pool_size": CONNECTIONS, "approximate_from": NOBODY}
     storage = create(PluginContext(f"embedded:{place.directory / 'postgres'}", place.directory, options))
     engine = await stack.enter_async_context(Engine(storage, EMBEDDER, background=False))
     await engine.embeddings.space()
     load_ours(place.conninfo, schema, SPACE, estate, made)
+    await storage.optimize()
     connections = [await _connection(stack, place, schema) for _ in range(CONNECTIONS)]
     return (Ours(engine), Raw(connections)), engine, connections
 

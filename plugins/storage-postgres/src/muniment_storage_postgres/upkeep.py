@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from muniment_storage_postgres import approximate
+from muniment_storage_postgres import approximate, order
 from muniment_storage_postgres.approximate import Large, Place
 from muniment_storage_postgres.database import Connection, Database, rows, sent
 
@@ -37,7 +37,7 @@ async def optimize(database: Database, least: int) -> Sequence[str]:
         if not await _locked(connection):
             return ()
         await sent(connection, "for_upkeep", {})
-        return [*await _index(connection, least), *await _order(connection)]
+        return [*await _index(connection, least), *await order.restore(connection)]
 
 
 @asynccontextmanager
@@ -119,15 +119,6 @@ async def _build(connection: Connection, place: Place, dimensions: int, found: S
     needed = approximate.memory_for([one.beside for one in found], dimensions)
     await sent(connection, "grant_memory", {"kilobytes": min(needed, _MEMORY)})
     await connection.execute(approximate.create(place, dimensions))
-
-
-async def _order(connection: Connection) -> Sequence[str]:
-    """Let index-only scans skip the tables again."""
-    done: list[str] = []
-    for table, percent in await rows(connection, "out_of_order", {}):
-        await connection.execute(f"VACUUM (ANALYZE) {table}".encode())
-        done.append(f"Vacuumed {table}: searches had to look at {percent}% of its pages beside the index.")
-    return done
 
 
 def _name(place: Place, known: Mapping[int, _Known]) -> str:

@@ -46,12 +46,26 @@ DELETE FROM approximate a WHERE a.space = %(space)s::int AND a.scope = ANY(%(sco
 -- name: forget_approximate
 DELETE FROM approximate a WHERE a.space = %(number)s::int
 
+-- name: unsorted
+-- The partitions of passages in which one owner's rows lie apart, as the last analysis saw it, with the index to sort them
+-- by; those of which a rewrite would have to make an approximate index anew are left out.
+SELECT c.relname, k.relname
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+JOIN pg_stats s ON s.schemaname = current_schema() AND s.tablename = c.relname AND s.attname = 'scope'
+JOIN pg_index x ON x.indrelid = c.oid AND x.indisprimary JOIN pg_class k ON k.oid = x.indexrelid
+WHERE i.inhparent = 'passage'::regclass AND abs(s.correlation) < 0.9
+    AND pg_relation_size(c.oid) / current_setting('block_size')::int BETWEEN %(small)s::int AND %(large)s::int
+    AND NOT EXISTS (
+        SELECT FROM pg_index n JOIN pg_class o ON o.oid = n.indexrelid WHERE n.indrelid = c.oid AND NOT o.relispartition
+    )
+ORDER BY c.relname
+
 -- name: out_of_order
 -- The partitions of the side tables of which many pages were written since they were last vacuumed: an index alone does not
 -- answer for these; and what share of the pages they are, in percent.
 SELECT c.relname, 100 - 100 * c.relallvisible / (pg_relation_size(c.oid) / current_setting('block_size')::int)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent IN ('passage'::regclass, 'posting'::regclass, 'search_entry'::regclass)
-    AND pg_relation_size(c.oid) / current_setting('block_size')::int > 128
+    AND pg_relation_size(c.oid) / current_setting('block_size')::int > %(small)s::int
     AND c.relallvisible < 0.8 * pg_relation_size(c.oid) / current_setting('block_size')::int
 ORDER BY c.relname
