@@ -170,6 +170,15 @@ def test_doctor_when_something_is_not(tmp_path: Path) -> None:
     assert "s3cret" not in done.stdout + done.stderr
 
 
+def test_doctor_checks_the_tables_of_transports(tmp_path: Path) -> None:
+    """Also of one that is not served: a misspelt option there is a failed check."""
+    (tmp_path / "muniment.toml").write_text("[plugins.transport-mcp]\nxyz = 1\n")
+    done = run("doctor", "--storage", "memory:", "--embedder", "none", cwd=tmp_path)
+
+    assert done.returncode == 1, done.stdout
+    assert "FAIL  transport transport-mcp: transport-mcp has no setting 'xyz'" in done.stdout
+
+
 def test_a_check_that_does_not_answer() -> None:
     """A doctor waits only so long for one check, and says which it was."""
     (finding,) = doctor.within(0.05, "slow", lambda: time.sleep(1) or [])

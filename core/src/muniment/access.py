@@ -17,7 +17,7 @@ from muniment.ports import Audience, MemoryFacts, Placement, ProjectFacts
 TOKENS_KEY = "t:"
 """The scope key of what was done with API tokens, which are of no user's and no project's scope."""
 
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_ID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 _OF_SHARE = {Share.RO: Access.READ, Share.RW: Access.WRITE}
 
 

@@ -11,16 +11,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from muniment import limits
 from muniment.errors import InvalidInput
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
     """The text, if every storage can keep it as it is. Raises ValueError."""
-    if "\x00" in text:
-        raise ValueError("holds a NUL character; remove it")
-    if _LONE_SURROGATE.search(text):
-        raise ValueError("holds a lone surrogate; send valid Unicode")
+    # One refusal of both: a transport whose parser cannot carry a surrogate hands over a NUL in its place.
+    if _UNSTORABLE.search(text):
+        raise ValueError("holds a NUL character or a lone surrogate; send valid Unicode without NUL")
     return text
 
 

@@ -8,12 +8,13 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from muniment.errors import ConfigurationError, StorageUnavailable
 from muniment.ports import Create, Storage
-from muniment_storage_sqlite import schema
+from muniment_storage_sqlite import database, schema
 from muniment_storage_sqlite.database import Database
 from muniment_storage_sqlite.schema import Step
 
@@ -31,10 +32,20 @@ connection.close()
 @pytest.fixture
 async def file(path: Path) -> AsyncGenerator[Database]:
     """An open file."""
-    database = Database(path, path.parent / "data", 5.0)
-    await database.open()
-    yield database
-    await database.close()
+    made = Database(path, path.parent / "data", 5.0)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_those_who_wait_for_another_process_wait_together(
+    file: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait of a write begins when it is asked for: its turn may come when that is over, and then it only tries."""
+    times = iter([100.0, 100.0, 100.0, 105.5])
+    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    waits = [await file.write(lambda on: on.execute("PRAGMA busy_timeout").fetchone()[0]) for _ in range(2)]
+    assert waits == [5_000, 50]
 
 
 async def migrated(storage: Storage, path: Path, opened: Opened) -> None:

@@ -17,6 +17,7 @@ from muniment.authentication.tokens import new_token
 from muniment.authentication.verifier import Verifier
 from muniment.engine import Engine
 from muniment.engine.watching import Part, watched
+from muniment.errors import StorageUnavailable
 from muniment.models import CallContext, Principal
 from muniment.ports import Callers
 from muniment.reference import ReferenceStorage
@@ -149,3 +150,18 @@ async def test_a_request_for_a_web_socket_is_just_answered(caplog: pytest.LogCap
 
     assert reply.status_code == 200
     assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
+
+
+async def test_what_is_withheld_is_found_by_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    """A storage that fails leaves one line in the log, which names the id that the client sent."""
+
+    class Broken(ReferenceStorage):
+        async def list_projects(self, audience: Any, *, after: Any, limit: int) -> Any:
+            raise StorageUnavailable("the disk of db-7 is gone")
+
+    async with Engine(Broken(), None, background=False) as engine, serving(engine, Callers(LOCAL)) as client:
+        answer = await client.post("/mcp", json=CALL, headers={**HEADERS, "x-request-id": "told-by-me"})
+
+    assert "db-7" not in answer.text
+    (line,) = [one for one in caplog.messages if "db-7" in one]
+    assert "in project.list, request told-by-me: " in line

@@ -3,6 +3,7 @@ do, in both generations alike. Nothing that was sent comes back."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -56,6 +57,18 @@ def refusal(answer: httpx2.Response, *, code: str = "invalid_input", field: str 
     assert SECRET not in answer.text
     assert "pydantic" not in answer.text
     return error
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_packed_body(http: tuple[httpx2.AsyncClient, str], revision: str) -> None:
+    """415, as over HTTP."""
+    client, url = http
+    message, headers = request("tools/list", revision)
+    packed = gzip.compress(json.dumps(message).encode())
+    answer = await client.post(url, content=packed, headers={**headers, "content-encoding": "gzip"})
+
+    assert answer.status_code == 415
+    assert "send it without one" in refusal(answer, field="Content-Encoding")["message"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -37,7 +37,7 @@ def command(**flags: Any) -> int:
     click.echo(f"muniment {__version__}, {_contract()}, Python {platform.python_version()} ({sys.executable})")
     _print_configuration(loaded)
     findings: list[Finding] = []
-    for check in (installed, tables, storage, embedder, authentication, hooks):
+    for check in (installed, tables, storage, embedder, transports, authentication, hooks):
         with standard_streams.aside():
             found = within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded))
         for finding in found:
@@ -113,6 +113,23 @@ def embedder(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
         return [Finding(subject, True, "it opens")]
 
     return _refusals(subject, look)
+
+
+def transports(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That each transport takes the table that the configuration has for it, whether or not it is served."""
+    from muniment.hookspecs import Finding
+
+    found: list[Finding] = []
+    for one in plugins.installed:
+        name = one.descriptor.name
+        if one.descriptor.kind == "transport" and loaded.plugins.keys() & {one.plugin, name}:
+
+            async def look(scheme: str = one.descriptor.schemes[0], name: str = name) -> Sequence[Finding]:
+                plugins.transport(scheme, loaded)
+                return [Finding(f"transport {name}", True, "it takes its settings")]
+
+            found.extend(_refusals(f"transport {name}", look))
+    return found
 
 
 def vectors(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:

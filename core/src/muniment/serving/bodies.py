@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from muniment.errors import PayloadTooLarge
+from muniment.errors import InvalidInput, PayloadTooLarge
 from muniment.limits import BODY_MAX
 
 
@@ -27,6 +27,13 @@ def announced_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """The length that a request's headers, names in lower case, say; None where they say none."""
     said = [value for name, value in headers if name == b"content-length"]
     return int(said[0]) if said and said[0].isdigit() else None
+
+
+def encoded(encodings: str | None) -> InvalidInput | None:
+    """The refusal of a body by its ``Content-Encoding``, where it has one: a small body may unpack to any size."""
+    if (encodings or "identity").strip().lower() == "identity":
+        return None
+    return InvalidInput("Content-Encoding", "the body is not decoded; send it without one")
 
 
 def too_large(limit: int = BODY_MAX) -> PayloadTooLarge:

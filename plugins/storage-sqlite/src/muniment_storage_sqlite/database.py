@@ -41,6 +41,8 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA trusted_schema = OFF",
 )
+_LEAST: Final = 0.05
+"""Seconds that a write waits for another process however long it waited for its turn."""
 _RETRY: Final = 0.02
 """Seconds between attempts to switch a new file to its log, for which SQLite does not wait by itself."""
 
@@ -87,7 +89,8 @@ class Database:
 
     async def write(self, work: Work[T]) -> T:
         """What ``work`` returns, its changes committed; none of them where it raises. Raises as ``read``."""
-        return await _run(self._open_threads()[0], lambda: self._writing(work))
+        until = time.monotonic() + self._wait
+        return await _run(self._open_threads()[0], lambda: self._writing(work, until))
 
     async def write_beside(self, work: Work[T]) -> T:
         """As ``write``, but on a thread of its own: while it waits for another process, no write waits for it."""
@@ -192,9 +195,12 @@ class Database:
         except IndexError:
             return self._connect()
 
-    def _writing(self, work: Work[T]) -> T:
+    def _writing(self, work: Work[T], until: float) -> T:
+        """Write; another process is waited for until then, so that those who wait behind each other wait together."""
         try:
             connection = self._writer = self._writer or self._connect()
+            left = max(_LEAST, until - time.monotonic())
+            connection.execute(f"PRAGMA busy_timeout = {round(1_000 * left)}")
             try:
                 return _transaction(connection, "BEGIN IMMEDIATE", work)
             finally:

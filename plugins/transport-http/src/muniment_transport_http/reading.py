@@ -21,6 +21,7 @@ from muniment.errors import InvalidInput
 from muniment.inputs import Input, refusal
 from muniment.models import Scope
 from muniment.serving import members
+from muniment.serving.bodies import encoded
 from muniment_transport_http.headers import Fields, Headers, sent_twice
 from muniment_transport_http.preconditions import Preconditions, preconditions, refuse
 from muniment_transport_http.problems import RefusedByStatus
@@ -121,8 +122,7 @@ def _check_media(route: Route, headers: Headers) -> None:
         other = InvalidInput("Content-Type", f"the body is not read; send JSON, with Content-Type {accepted[-1]}")
         accepts = {"PATCH": "Accept-Patch", "POST": "Accept-Post"}.get(route.method, "Accept")
         raise RefusedByStatus(other, 415, {accepts: ", ".join(accepted)})
-    if (headers.get("content-encoding") or "identity").lower() != "identity":
-        other = InvalidInput("Content-Encoding", "the body is not decoded; send it without one")
+    if (other := encoded(headers.get("content-encoding"))) is not None:
         raise RefusedByStatus(other, 415, {"Accept-Encoding": "identity"})
 
 

@@ -15,7 +15,7 @@ from muniment.limits import BODY_MAX
 from muniment.ports import Callers, metadata_url
 from muniment.serving.addresses import Names
 from muniment.serving.asgi import App, Message, Receive, Scope, Send
-from muniment.serving.bodies import too_large
+from muniment.serving.bodies import encoded, too_large
 from muniment.serving.doorway import Doorway, TurnedAway, credentials, values
 from muniment.serving.incidents import shown
 from muniment.serving.requests import noted
@@ -115,6 +115,8 @@ def _check_types(scope: Scope) -> None:
     """
     if _types(scope, b"content-type") != [JSON]:
         refusal = InvalidInput("Content-Type", f"a request's body is JSON; send Content-Type: {JSON}")
+        raise TurnedAway(refusal, status=415)
+    if (refusal := encoded(",".join(values(scope, b"content-encoding")))) is not None:
         raise TurnedAway(refusal, status=415)
     if not _ACCEPTABLE.intersection(_types(scope, b"accept")):
         refusal = InvalidInput("Accept", f"an answer's body is JSON; send Accept: {JSON}, text/event-stream")

@@ -88,10 +88,15 @@ async def _call(
     if operation is None:
         raise _unknown_tool(params.name, _caller(identify, request))
     try:
-        record = await engine.call(operation.name, params.arguments or {}, identify(request))
-        return _result(incidents.disclosed(record, local=local).model_dump_json())
+        context = identify(request)
     except Exception as error:
         return _refused(incidents.shown(error, operation.name, local=local))
+    try:
+        record = await engine.call(operation.name, params.arguments or {}, context)
+        return _result(incidents.disclosed(record, local=local).model_dump_json())
+    except Exception as error:
+        doing = operation.name if context.request_id is None else f"{operation.name}, request {context.request_id}"
+        return _refused(incidents.shown(error, doing, local=local))
 
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:
