@@ -54,9 +54,14 @@ async def apply(database: Database, lanes: Lanes, mutation: Mutation) -> Applied
             return await _apply(database, lanes, mutation, scope_key)
         except _Elsewhere as elsewhere:
             scope_key = elsewhere.scope_key
+        except ReceiptTaken:
+            # Seen within a transaction, and so maybe before everybody reads it, which this waits for.
+            if mutation.claim is None or not await receipts.expire(database, mutation.claim):
+                raise
         except DuplicateKeyError as error:
             taken = (error.details or {}).get("keyValue", {})
             if mutation.registers is not None and "owner" in taken:
+                await projects.settled(database)
                 raise ProjectTaken from error
             if mutation.claim is None or not isinstance(taken.get("_id"), dict):
                 raise Internal(f"Memory {mutation.memory_id} has a key that is taken already.") from error

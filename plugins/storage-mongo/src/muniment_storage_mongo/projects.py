@@ -117,6 +117,7 @@ async def register(database: Database, new: NewProject) -> tuple[ProjectFacts, b
     try:
         return records.project_facts(await database.transaction(work), Audience(new.owner)), True
     except DuplicateKeyError:
+        await settled(database)
         known = await _owned(database, new)
     if known is None:
         raise project_not_stored(new.key)
@@ -128,6 +129,11 @@ async def insert(database: Database, session: Session, new: NewProject, at: date
     document = {**_document(new), "created_at": at, "updated_at": at}
     await database.collection(PROJECTS).insert_one(document, session=session)
     await database.collection(AUDIT).insert_one(records.of_audit(new.audit, at), session=session)
+
+
+async def settled(database: Database) -> None:
+    """Wait until a project that was in the way is read by everybody: a write of nothing waits for a majority too."""
+    await database.write(lambda: database.collection(PROJECTS).delete_one({"_id": None}))
 
 
 def _document(new: NewProject) -> Document:
