@@ -366,6 +366,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
     "model_type": "must be a table; correct it",
     "model_attributes_type": "must be a table; correct it",
     "dict_type": "must be a table; correct it",
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list; correct it"),
 }
 
 

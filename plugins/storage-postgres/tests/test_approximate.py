@@ -12,8 +12,9 @@ import pytest
 
 from muniment import access, ranking
 from muniment.ports import Audience, SearchQuery, Selector, Space
-from muniment_storage_postgres import approximate
+from muniment_storage_postgres import approximate, upkeep
 from muniment_storage_postgres.approximate import Large, Place
+from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import PostgresStorage
 
 Clients = Callable[..., PostgresStorage]
@@ -171,6 +172,15 @@ async def test_what_is_done_is_done_once(storage: PostgresStorage, clients: Clie
     done = await asyncio.gather(*(storage.optimize() for _ in range(3)))
     assert sum(map(len, done)) == 1
     assert await storage.optimize() == []
+
+
+async def test_what_another_process_is_at_is_told(
+    storage: PostgresStorage, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for in bounds, and not taken for nothing to do."""
+    monkeypatch.setattr(upkeep, "_PATIENCE", 0.1)
+    await raw.execute(STATEMENTS["try_upkeep"])
+    assert await storage.optimize() == ("Nothing was done: another process does it just now.",)
 
 
 async def test_below_the_threshold_there_is_no_index(storage: PostgresStorage, raw: Raw) -> None:

@@ -66,9 +66,10 @@ def command(client: str, name: str, url: str | None, token_variable: str | None,
         from muniment.cli import mcp_remote
 
         if given := options.given(flags):
+            flags_given = ", ".join(f"--{key}".replace("_", "-") for key in given)
             raise ConfigurationError(
-                f"{', '.join(f'--{key}'.replace('_', '-') for key in given)} are for a server that the client starts; "
-                "with --http it runs already, so leave them out."
+                f"Only a server that the client starts takes {flags_given}; "
+                "with --http it runs already, so leave that out."
             )
         found = mcp_remote.configuration(client, described.key, name, url, token_variable, sign_in=sign_in)
         click.echo(json.dumps(found, indent=2))

@@ -43,6 +43,9 @@ def check_place(directory: Path) -> None:
     """Raises ConfigurationError where no server may keep its data, whatever is there. Makes nothing."""
     if _is_there(directory) and not directory.is_dir():
         raise ConfigurationError(f"{directory} is a file, not a data directory; choose another data directory.")
+    above = next(one for one in directory.parents if _is_there(one))
+    if not above.is_dir():
+        raise ConfigurationError(f"{above} is a file, so {directory} cannot be in it; choose another data directory.")
     if accounts.is_root():
         _check_homes(directory)
     if sys.platform != "win32":

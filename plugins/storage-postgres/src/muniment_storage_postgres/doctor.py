@@ -28,6 +28,9 @@ def findings(context: DoctorContext) -> Sequence[Finding]:
         found.extend(Finding(subject, ok=True, detail=detail) for detail in _seen(configured.directory.resolve()))
     except MunimentError as error:
         found.append(Finding(subject, ok=False, detail=error.message))
+    except OSError as error:
+        refusal = directories.unusable(configured.directory, error)
+        found.append(Finding(subject, ok=False, detail=refusal.message))
     return found
 
 

@@ -73,6 +73,12 @@ class EmbeddedServer:
             return self._running()
 
     def _running(self, given_up: threading.Event | None = None) -> str:
+        try:
+            return self._run(given_up)
+        except OSError as error:
+            raise directories.unusable(self.directory, error) from error
+
+    def _run(self, given_up: threading.Event | None) -> str:
         launch.check()
         directories.check_place(self.directory)
         self._check_before_locking()

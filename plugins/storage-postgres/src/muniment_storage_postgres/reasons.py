@@ -40,9 +40,12 @@ def logged(directory: Path, begin: int) -> str:
 
 
 def check_room(directory: Path) -> None:
-    """Raises StorageUnavailable where the disk is full, or nearly."""
-    if _free_bytes(directory) < _ROOM:
-        raise directories.full(directory)
+    """Raises StorageUnavailable where a server in use will soon have no room."""
+    free = _free_bytes(directory)
+    if free < _ROOM:
+        raise StorageUnavailable(
+            f"The volume of {directory} has {free / 1e6:.0f} MB left, and a full one refuses writes; free space on it."
+        )
 
 
 def refusal(directory: Path, said: str) -> MunimentError:
@@ -50,10 +53,8 @@ def refusal(directory: Path, said: str) -> MunimentError:
     for words, of in _OF_WORDS.items():
         if re.search(words, said):
             return of(directory)
-    try:
-        check_room(directory)
-    except MunimentError as full:
-        return full
+    if _free_bytes(directory) < _ROOM:
+        return directories.full(directory)
     log = directory / LOG
     look = f"look at {log}" if log.exists() else "there is no log yet; run muniment doctor"
     return StorageUnavailable(

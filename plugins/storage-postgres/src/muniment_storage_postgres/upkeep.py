@@ -8,6 +8,7 @@ is done on a connection of its own, which no call waits for.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,9 @@ from muniment_storage_postgres.database import Connection, Database, rows, sent
 
 _POLL = 0.2
 """Seconds between looks whether the lock is free; who waits for it inside the server would keep a build waiting."""
+_PATIENCE = 10.0
+"""Seconds that an ``optimize`` waits for another one: as long as the server may take to see that a process was killed,
+and some more."""
 _MEMORY = 2_000_000
 """Kilobytes that building an index may take at most; what does not fit makes it slower."""
 
@@ -32,10 +36,13 @@ class _Known:
 
 
 async def optimize(database: Database, least: int) -> Sequence[str]:
-    """What was done, a sentence each; nothing where another process is at it."""
+    """What was done, a sentence each. Another process that is at it is waited for a while, and then told of."""
     async with database.apart() as connection:
-        if not await _locked(connection):
-            return ()
+        ends = time.monotonic() + _PATIENCE
+        while not await _locked(connection):
+            if time.monotonic() > ends:
+                return ("Nothing was done: another process does it just now.",)
+            await asyncio.sleep(_POLL)
         await sent(connection, "for_upkeep", {})
         return [*await _index(connection, least), *await order.restore(connection)]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 from filelock import FileLock
 
 from muniment.hookspecs import DoctorContext
@@ -35,7 +34,9 @@ async def test_who_uses_the_server_is_told(place: Any) -> None:
     assert {str(one.process.pid) for one in (first, second)} <= set(said.replace(")", ",").replace(",", " ").split())
     assert await second.end() == 0
     assert "used by 1" in told(place.data_dir)[1]
-    os.kill(place.server(), signal.SIGKILL)
+    server = psutil.Process(place.server())
+    server.kill()
+    psutil.wait_procs([server], timeout=10)
     assert "its server was killed, the next start recovers; used by 1" in told(place.data_dir)[1]
     assert await first.ask("count") == "0"
     assert await first.end() == 0

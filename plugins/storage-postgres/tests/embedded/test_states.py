@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from muniment.conformance.pytest_front import not_run
-from muniment.errors import MunimentError, StorageUnavailable
+from muniment.errors import ConfigurationError, MunimentError, StorageUnavailable
 from muniment.ports import Audience, PluginContext, Space
 from muniment_storage_postgres.storage import PostgresStorage, create
 
@@ -168,9 +168,21 @@ async def test_a_disk_that_fills_up(small_disk: Path, new_place: Any, writer: An
         await storage.close()
 
 
+async def test_a_file_in_the_place_of_a_data_directory(fresh_dir: Path) -> None:
+    """It is called so, and stays as it is."""
+    file = fresh_dir / "file"
+    file.write_text("kept")
+    with pytest.raises(ConfigurationError, match=r"file is a file, so .* cannot be in it; choose another"):
+        await create(PluginContext("embedded:", file)).open()
+    assert file.read_text() == "kept"
+
+
 @as_root
-async def test_a_read_only_volume(place: Any) -> None:
+@pytest.mark.parametrize("used", [False, True])
+async def test_a_read_only_volume(place: Any, used: bool) -> None:
     """It is called so, before anything is started."""
+    if used:
+        assert await (await place.opened()).end() == 0
     if subprocess.run(["mount", "--bind", str(place.data_dir), str(place.data_dir)]).returncode != 0:
         not_run("this system lets nobody mount a disk")
     try:

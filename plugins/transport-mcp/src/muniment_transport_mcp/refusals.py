@@ -127,7 +127,8 @@ def _refusal(error: ErrorData) -> MunimentError:
             served = ", ".join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
             return InvalidInput("MCP-Protocol-Version", f"this version is not served; use one of {served}")
         case code if code == HEADER_MISMATCH:
-            return InvalidInput(said.partition(" ")[0], "this header says something else than the body; send the same")
+            problem = "this header is missing or says something else than the body; send the same"
+            return InvalidInput(said.partition(" ")[0], problem)
         case code if code == INVALID_PARAMS and error.data == "":
             return InvalidInput("method", "nothing but initialize begins a session; send that first")
         case code if code == INVALID_PARAMS:

@@ -70,8 +70,8 @@ async def made_with_the_write(world: World) -> None:
     memory = (await bob("memory.write", content=TEXT))["id"]
     async with world.race(2):
         moved = await asyncio.gather(
-            bob.attempt("memory.update", id=memory, version=1, project="acme/left"),
-            beside.attempt("memory.update", id=memory, version=1, project="acme/right"),
+            bob.attempt("memory.update", id=memory, project="acme/left"),
+            beside.attempt("memory.update", id=memory, project="acme/right"),
         )
     won = _winner("two moves of one version", moved, "version_conflict")
     same("the projects after two racing moves", await _projects(bob), {won["project_id"]})
@@ -84,7 +84,7 @@ async def made_with_the_write(world: World) -> None:
     expected = {won["project_id"], first["project_id"]}
     same("the projects after two racing writes", await _projects(bob), expected)
     async with world.unchanged("refused writes to projects that are not there"):
-        await bob.refused("version_conflict", "memory.update", id=memory, version=1, project="acme/stale")
+        await bob.refused("version_conflict", "memory.update", id=memory, version=9, project="acme/stale")
         await bob.refused("not_found", "memory.update", id="nowhere", project="acme/absent")
         for name in (alices, alices.upper(), alices.replace("-", ""), str(UUID(int=7))):
             await bob.refused("unknown_project", "memory.write", content=TEXT, project=name)

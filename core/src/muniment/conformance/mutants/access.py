@@ -180,7 +180,11 @@ class LeavesEntriesBehind(ReferenceStorage):
         return replace(super().moved(row, placement), entries_under=row.entries_under)
 
 
-@MUTANTS("project does not follow a move", made_for="ACC-06", fails="MUT-10 MUT-15 ACC-06 VEC-01 VEC-02 LEX-02")
+@MUTANTS(
+    "project does not follow a move",
+    made_for="ACC-06",
+    fails="MUT-10 MUT-13 MUT-15 ACC-06 SCOPE-05 VEC-01 VEC-02 LEX-02",
+)
 class MovesKeyOnly(ReferenceStorage):
     """A move changes the scope key that reads go by, and not the project that a memory names."""
 

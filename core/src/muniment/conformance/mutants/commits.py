@@ -16,7 +16,7 @@ from muniment.reference.rows import MemoryRow, ReceiptRow, Staged
 MUTANTS = Mutants()
 
 
-@MUTANTS("idempotency key ignored", made_for="MUT-12", fails="MUT-12 ACC-08")
+@MUTANTS("idempotency key ignored", made_for="MUT-12", fails="MUT-12 ACC-08 SCOPE-05")
 class IgnoresKeys(ReferenceStorage):
     """No key is stored, so a repeated request is applied again."""
 
@@ -26,7 +26,7 @@ class IgnoresKeys(ReferenceStorage):
             self.on_write("receipt")
 
 
-@MUTANTS("idempotency key looked up but not unique", made_for="MUT-12", fails="MUT-12")
+@MUTANTS("idempotency key looked up but not unique", made_for="MUT-12", fails="MUT-12 SCOPE-05")
 class KeysNotUnique(ReferenceStorage):
     """Without a unique index two requests at once both find the key free."""
 
@@ -46,7 +46,7 @@ class KeysOfEverybody(ReferenceStorage):
         return next((row for row in self.data.receipts.values() if row.claim.key == key), None)
 
 
-@MUTANTS("idempotency keys expired at once", made_for="MUT-12", fails="MUT-12 ACC-08")
+@MUTANTS("idempotency keys expired at once", made_for="MUT-12", fails="MUT-12 ACC-08 SCOPE-05")
 class KeysExpireAtOnce(ReferenceStorage):
     """The time of a key is compared in another time zone, so every key is too old."""
 
@@ -57,7 +57,7 @@ class KeysExpireAtOnce(ReferenceStorage):
         return None if row is None or row.at - limits.IDEMPOTENCY_KEPT - timedelta(hours=1) < expiry else row
 
 
-@MUTANTS("idempotency keys in one client's memory", made_for="MUT-12", fails="MUT-12")
+@MUTANTS("idempotency keys in one client's memory", made_for="MUT-12", fails="MUT-12 SCOPE-05")
 class KeysOfOneClient(ReferenceStorage):
     """Each process remembers the keys that came to it, and no others."""
 
@@ -105,7 +105,7 @@ class CommitsMemoryFirst(ReferenceStorage):
             self.data.memories[staged.memory.id] = staged.memory
 
 
-@MUTANTS("audit after commit", made_for="MUT-13", fails="MUT-13")
+@MUTANTS("audit after commit", made_for="MUT-13", fails="MUT-13 SCOPE-05")
 class AuditsAfterCommit(ReferenceStorage):
     """The entry is written once the mutation is committed, and lost where that fails."""
 

@@ -125,7 +125,9 @@ class EmptyIsEverything(ReferenceStorage):
         ]
 
 
-@MUTANTS("no groups are all groups", made_for="ACC-09", fails="ACC-01 ACC-04 ACC-06 ACC-07 ACC-08 ACC-09 ACC-10")
+@MUTANTS(
+    "no groups are all groups", made_for="ACC-09", fails="ACC-01 ACC-04 ACC-06 ACC-07 ACC-08 ACC-09 ACC-10 SCOPE-05"
+)
 class NoGroupsAreAll(ReferenceStorage):
     """A caller without groups is asked for no grant."""
 

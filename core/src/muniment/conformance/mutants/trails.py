@@ -38,7 +38,7 @@ class FoldsScopes(ReferenceStorage):
         return found[:limit]
 
 
-@MUTANTS("memories' entries in a project's history", made_for="ACC-12", fails="READ-06 ACC-12")
+@MUTANTS("memories' entries in a project's history", made_for="ACC-12", fails="READ-06 ACC-12 SCOPE-05")
 class MixesTrails(ReferenceStorage):
     """A project's history has what was done to its memories too."""
 

@@ -79,7 +79,7 @@ class ClockGoesBack(ReferenceStorage):
             staged.memory = replace(staged.memory, updated_at=now - timedelta(minutes=1))
 
 
-@MUTANTS("move without a new version", made_for="MUT-02", fails="MUT-02 MUT-15")
+@MUTANTS("move without a new version", made_for="MUT-02", fails="MUT-02 MUT-15 SCOPE-05")
 class MovesWithoutVersion(ReferenceStorage):
     """Moving a memory is stored as an administrative change, which raises no version."""
 
@@ -101,7 +101,7 @@ class SharesWithoutVersion(ReferenceStorage):
     "reads touch the row",
     made_for="MUT-03",
     fails="MUT-03 MUT-06 MUT-07 MUT-09 MUT-11 MUT-12 MUT-13 MUT-16 ACC-02 ACC-03 ACC-05 ACC-06 ACC-09 SCOPE-02 "
-    "VEC-11 LEX-02",
+    "SCOPE-05 VEC-11 LEX-02",
 )
 class TouchesOnRead(ReferenceStorage):
     """A memory that is loaded gets a later time of its last edit."""
@@ -114,7 +114,7 @@ class TouchesOnRead(ReferenceStorage):
         return allowed
 
 
-@MUTANTS("read-modify-write without compare-and-set", made_for="MUT-04", fails="MUT-04 MUT-05 MUT-14")
+@MUTANTS("read-modify-write without compare-and-set", made_for="MUT-04", fails="MUT-04 MUT-05 MUT-14 SCOPE-05")
 class NoCompareAndSet(ReferenceStorage):
     """The version that the writer has seen is not compared with the stored one: the last write wins."""
 
@@ -122,7 +122,7 @@ class NoCompareAndSet(ReferenceStorage):
         """Accept any."""
 
 
-@MUTANTS("compare and set in two steps", made_for="MUT-05", fails="MUT-04 MUT-05 MUT-14")
+@MUTANTS("compare and set in two steps", made_for="MUT-05", fails="MUT-04 MUT-05 MUT-14 SCOPE-05")
 class ComparesTooEarly(ReferenceStorage):
     """The version is compared before the transaction that stores the edit has begun."""
 
@@ -136,7 +136,7 @@ class ComparesTooEarly(ReferenceStorage):
         """Compared already."""
 
 
-@MUTANTS("lost update reported as not found", made_for="MUT-04", fails="MUT-04")
+@MUTANTS("lost update reported as not found", made_for="MUT-04", fails="MUT-04 SCOPE-05")
 class ConflictIsNotFound(ReferenceStorage):
     """An update that matched no row is taken for one of a memory that is not there."""
 
