@@ -171,7 +171,7 @@ async def _failed_probes(world: World, writer: Caller, old: CountingEmbedder, co
 async def _finds_all(caller: Caller, contents: Contents, degraded: str | None) -> None:
     """Every memory by its words, and where nothing is degraded by its meaning too."""
     for memory, content in contents.items():
-        page = await caller("memory.search", query=" ".join(content.split()[3:7]), limit=50)
+        page = await caller("memory.search", query=" ".join(content.split()[3:63]), limit=50)
         same("what an answer says of the share that is done", page["degraded"], degraded)
         scores = ranker_scores(page, memory)
         wanted = {"words"} if degraded else {"words", "meaning"}
