@@ -104,10 +104,16 @@ class Ours:
         return {"times": times, "found": found}
 
     async def nearest(self, query: str) -> list[str]:
-        """The texts that the ranker by meaning puts first."""
-        page = await self._call("memory.search", OWNER, query=query, limit=50)
-        hits = [hit for hit in page["items"] if hit["meaning"] and hit["meaning"]["rank"] <= 10]
-        return [hit["memory"]["content"] for hit in hits]
+        """The texts that the ranker by meaning puts first; the fused order may have them on any page."""
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await self._call("memory.search", OWNER, query=query, limit=50, cursor=cursor)
+            hits = [hit for hit in page["items"] if hit["meaning"] and hit["meaning"]["rank"] <= 10]
+            found += [hit["memory"]["content"] for hit in hits]
+            cursor = page["cursor"]
+            if cursor is None or len(found) == 10:
+                return found
 
     async def _load(self, user: str, texts: Sequence[str]) -> None:
         for text in texts:
