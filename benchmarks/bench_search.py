@@ -66,11 +66,12 @@ async def compare(directory: Path, conninfo: str, others: int) -> None:
         connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
     estate = Estate()
     made = memories(estate, OWNED, others, seed=others)
-    storage = create(PluginContext(f"embedded:{directory / 'postgres'}", directory))
+    storage = create(PluginContext(f"embedded:{directory / 'postgres'}", directory, {"approximate_from": 10_000_000}))
     await storage.open()
     try:
         await storage.register_space(SPACE, np.eye(DIMENSIONS, dtype=np.float32)[:1])
         load_ours(conninfo, SCHEMA, 1, estate, made)
+        await storage.optimize()
         seed = SeedShape(conninfo)
         seed.create()
         load_seed(seed.connection, estate, made)

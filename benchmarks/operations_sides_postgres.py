@@ -34,7 +34,8 @@ from muniment import access
 from muniment.engine import Engine
 from muniment.models import Agent
 from muniment.ports import Audience, Create, PluginContext, Remove, Revise
-from muniment_storage_postgres import postings, records
+from muniment_storage_postgres import arrays, keys, records
+from muniment_storage_postgres.arrays import BigInts, bigints
 from muniment_storage_postgres.embedded import server
 from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import create
@@ -53,7 +54,8 @@ SELECT
     (SELECT sum(m.version) FROM memory m WHERE m.scope_key = %(key)s),
     (SELECT count(*) FROM audit a WHERE a.scope_key = %(key)s),
     (SELECT sum(e.length) FROM search_entry e JOIN scope s ON s.number = e.scope WHERE s.key = %(key)s),
-    (SELECT sum(p.frequency) FROM posting p JOIN scope s ON s.number = p.scope WHERE s.key = %(key)s),
+    (SELECT sum(octet_length(k.terms) + octet_length(k.tags)) FROM search_keys k JOIN scope s ON s.number = k.scope
+        WHERE s.key = %(key)s),
     (SELECT count(p.embedding) FROM passage p JOIN scope s ON s.number = p.scope WHERE s.key = %(key)s)
 """
 
@@ -88,8 +90,8 @@ class Raw(Bare):
             **records.of_audience(Audience(question.user)),
             **{"scope_key": None, "scope": None, "space": SPACE_ID},
         }
-        keys = [*sorted(question.terms), *map(postings.tag_key, sorted(question.tags))]
-        return partial(self._search, within, keys, Vector(question.vector), list(question.page))
+        asked = bigints([*map(keys.key, sorted(question.terms)), *map(keys.tag_key, sorted(question.tags))])
+        return partial(self._search, within, asked, Vector(question.vector), list(question.page))
 
     def create(self, made: Create) -> Call:
         """One statement."""
@@ -118,7 +120,7 @@ class Raw(Bare):
             await self._sent("load", loading)
         assert await self._sent(statement, {**parameters, "scope": self._scope}), "nothing was changed"
 
-    async def _search(self, within: dict[str, Any], keys: list[str], vector: Vector, page: list[str]) -> object:
+    async def _search(self, within: dict[str, Any], asked: BigInts, vector: Vector, page: list[str]) -> object:
         connection = await self._free.get()
         try:
             async with connection.pipeline():
@@ -127,7 +129,7 @@ class Raw(Bare):
             numbers = [number for number, *_ in scopes]
             parameters = {
                 **{"scopes": numbers, "selected": numbers, "others": [], "scanned": numbers},
-                **{"keys": keys, "vector": vector, "space": scopes[0][2]},
+                **{"keys": asked, "vector": vector, "space": scopes[0][2]},
             }
             answers = await _rows(connection, "scores", parameters)
             async with connection.pipeline():
@@ -221,4 +223,5 @@ async def _connection(stack: AsyncExitStack, place: _Place, schema: str) -> Conn
     connection = await connected(place.conninfo, schema)
     stack.push_async_callback(connection.close)
     await register_vector_async(connection)
+    arrays.register(connection)
     return connection

@@ -12,28 +12,26 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from muniment import access, lexical
+from muniment_storage_postgres import keys
 
 _OURS = """
-CREATE TEMP TABLE text_terms (text integer PRIMARY KEY, length integer, terms text[], frequencies integer[]);
-CREATE TEMP TABLE arrival (number bigint PRIMARY KEY, scope integer, id text, text integer, tags text[]);
+CREATE TEMP TABLE text_terms (text integer PRIMARY KEY, length integer, terms bytea);
+CREATE TEMP TABLE arrival (number bigint PRIMARY KEY, scope integer, id text, text integer, tags bytea);
 SET synchronous_commit = off;
-SET maintenance_work_mem = '512MB';
-ALTER TABLE posting DROP CONSTRAINT posting_pkey
+SET maintenance_work_mem = '512MB'
 """
 _DERIVED = """
-INSERT INTO search_entry SELECT a.scope, a.number, t.length, '{analyser}', t.terms, t.frequencies
+INSERT INTO search_entry SELECT a.scope, a.number, t.length, 0, '{analyser}'
 FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
-INSERT INTO posting SELECT a.number, a.scope, f.frequency, f.term
-FROM arrival a JOIN text_terms t USING (text) CROSS JOIN unnest(t.terms, t.frequencies) AS f (term, frequency);
-INSERT INTO posting SELECT a.number, a.scope, 1, ' ' || t.tag FROM arrival a CROSS JOIN unnest(a.tags) AS t (tag);
-ALTER TABLE posting ADD CONSTRAINT posting_pkey PRIMARY KEY (scope, term, memory) INCLUDE (frequency);
+INSERT INTO search_keys SELECT a.scope, a.number, false, t.terms, a.tags
+FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
 SELECT setval(pg_get_serial_sequence('memory', 'number'), (SELECT max(number) FROM arrival));
 SELECT setval(pg_get_serial_sequence('scope', 'number'), (SELECT max(number) FROM scope))
 """
 
 
 def load_ours(conninfo: str, schema: str, space: int, estate: Estate, made: Sequence[Memory]) -> None:
-    """Fill the plugin's tables, empty until now, and gather statistics."""
+    """Fill the plugin's tables, empty until now, and gather statistics; ``optimize`` then settles the words."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         register_vector(connection)
         connection.execute("SELECT set_config('search_path', %s, false)", (f"{schema}, public",))
@@ -45,11 +43,12 @@ def load_ours(conninfo: str, schema: str, space: int, estate: Estate, made: Sequ
             ["int4", "text"],
             [(number, access.user_key(owner)) for owner, number in scopes.items()],
         )
-        texts = [(number, one.terms.length, *_sorted(one.terms)) for number, one in enumerate(estate.texts)]
-        _copy(connection, "text_terms", ["int4", "int4", "text[]", "int4[]"], texts)
+        terms = [(number, one.terms) for number, one in enumerate(estate.texts)]
+        texts = [(number, one.length, keys.of_terms(one.frequencies)) for number, one in terms]
+        _copy(connection, "text_terms", ["int4", "int4", "bytea"], texts)
         numbered = list(enumerate(made, start=1))
-        arrivals = [(number, scopes[one.owner], one.id, one.text, one.tags) for number, one in numbered]
-        _copy(connection, "arrival", ["int8", "int4", "text", "int4", "text[]"], arrivals)
+        arrivals = [(number, scopes[one.owner], one.id, one.text, _packed(one.tags)) for number, one in numbered]
+        _copy(connection, "arrival", ["int8", "int4", "text", "int4", "bytea"], arrivals)
         with connection.cursor().copy(
             "COPY memory (id, number, scope_number, scope_key, scope, user_name, content, tags, version, "
             "last_edited_by, created_at, updated_at, deleted, embedded_in) FROM STDIN"
@@ -70,7 +69,7 @@ def load_ours(conninfo: str, schema: str, space: int, estate: Estate, made: Sequ
             ],
         )
         _statements(connection, _DERIVED.format(analyser=lexical.ANALYSER))
-        for table in ("memory", "search_entry", "posting", "passage", "scope"):
+        for table in ("memory", "search_entry", "search_keys", "passage", "scope"):
             connection.execute(f"VACUUM ANALYZE {table}".encode())
 
 
@@ -85,9 +84,8 @@ def load_seed(connection: psycopg.Connection[Any], estate: Estate, made: Sequenc
     connection.execute(b"VACUUM ANALYZE seed_memory")
 
 
-def _sorted(terms: lexical.Terms) -> tuple[list[str], list[int]]:
-    found = sorted(terms.frequencies.items())
-    return [term for term, _ in found], [count for _, count in found]
+def _packed(tags: Sequence[str]) -> bytes:
+    return b"".join([(keys.tag_key(tag) << keys.FREQUENCY_BITS | 1).to_bytes(8) for tag in dict.fromkeys(tags)])
 
 
 def _statements(connection: psycopg.Connection[Any], texts: str) -> None:

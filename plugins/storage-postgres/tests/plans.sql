@@ -34,14 +34,30 @@ SELECT
     CASE WHEN mod(number, 50) = 1 THEN '{}' ELSE ARRAY(SELECT s.number FROM space s) END
 FROM made;
 
-INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
-SELECT scope, number, 48, '{analyser}', terms, array_fill(4, ARRAY[12]) FROM made
-WHERE mod(number, 20) <> 0 OR mod(number, 400) = 6;
+CREATE FUNCTION pg_temp.key(name text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT ('x' || encode(substring(sha256(convert_to(name, 'UTF8')) FROM 1 FOR 6), 'hex'))::bit(48)::bigint >> 1 $$;
 
-INSERT INTO posting (memory, scope, frequency, term)
-SELECT e.memory, e.scope, 4, t FROM search_entry e CROSS JOIN unnest(e.terms) t
-UNION ALL
-SELECT e.memory, e.scope, 1, ' tag-' || mod(e.memory, 10) FROM search_entry e;
+CREATE TEMP TABLE held AS
+SELECT m.scope, m.number AS memory, m.number <= 7200 AS settled, e.key, e.frequency
+FROM made m CROSS JOIN LATERAL (
+    SELECT pg_temp.key(t) AS key, 4 AS frequency FROM unnest(m.terms) t
+    UNION ALL
+    SELECT pg_temp.key(' tag-' || mod(m.number, 10)), 1
+) e
+WHERE mod(m.number, 20) <> 0 OR mod(m.number, 400) = 6;
+
+INSERT INTO search_entry (scope, memory, length, batch, analyser)
+SELECT DISTINCT scope, memory, 48, CASE WHEN settled THEN scope ELSE 0 END, '{analyser}' FROM held;
+
+INSERT INTO search_keys (scope, memory, settled, terms, tags)
+SELECT scope, memory, settled, string_agg(int8send(key << 16 | frequency), ''), '' FROM held GROUP BY scope, memory, settled;
+
+INSERT INTO posting_batch (number, scope, memories) OVERRIDING SYSTEM VALUE
+SELECT n, n, 18 FROM generate_series(1, 400) n;
+
+INSERT INTO posting (scope, batch, key, holders)
+SELECT scope, scope, key, string_agg(int8send(memory << 16 | frequency), '' ORDER BY memory) FROM held WHERE settled
+GROUP BY scope, key;
 
 INSERT INTO passage (scope, space, memory, hash, embedding)
 SELECT
@@ -88,4 +104,5 @@ SELECT
 FROM agents CROSS JOIN generate_series(1, 30) e;
 
 SELECT setval(pg_get_serial_sequence('memory', 'number'), 8000);
+SELECT setval(pg_get_serial_sequence('posting_batch', 'number'), 400);
 SELECT setval(pg_get_serial_sequence('scope', 'number'), 30400)

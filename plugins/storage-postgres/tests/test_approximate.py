@@ -12,7 +12,7 @@ import pytest
 
 from muniment import access, ranking
 from muniment.ports import Audience, SearchQuery, Selector, Space
-from muniment_storage_postgres import approximate, upkeep
+from muniment_storage_postgres import approximate, keys, settling, upkeep
 from muniment_storage_postgres.approximate import Large, Place
 from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import PostgresStorage
@@ -40,9 +40,10 @@ WITH made AS (
     FROM generate_series(1, %(count)s) n
     RETURNING number, id, tags
 ), entries AS (
-    INSERT INTO search_entry SELECT %(scope)s, number, 1, 'none', '{}', '{}' FROM made
-), posted AS (
-    INSERT INTO posting SELECT number, %(scope)s, 1, ' rare' FROM made WHERE tags <> '{}'
+    INSERT INTO search_entry SELECT %(scope)s, number, 1, 0, 'none' FROM made
+), keyed AS (
+    INSERT INTO search_keys
+    SELECT %(scope)s, number, false, '', CASE WHEN tags <> '{}' THEN %(rare)s ELSE ''::bytea END FROM made
 )
 INSERT INTO passage
 SELECT %(scope)s, %(space)s, m.number, 'h', v.vector
@@ -51,8 +52,9 @@ FROM made m JOIN unnest(%(ids)s::text[], %(vectors)s::text[]::vector[]) AS v (id
 
 
 @pytest.fixture
-async def storage(clients: Clients) -> AsyncGenerator[PostgresStorage]:
-    """One partition and a low threshold, so that few passages outgrow exact search."""
+async def storage(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[PostgresStorage]:
+    """One partition and a low threshold, so that few passages outgrow exact search; no words to settle."""
+    monkeypatch.setattr(settling, "BATCH", 1_000_000)
     made = clients(approximate_from=LEAST, partitions=1)
     await made.open()
     await made.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
@@ -77,6 +79,7 @@ async def fill(raw: Raw, user: str, count: int, *, space: int = 1, dimensions: i
             "space": space,
             "count": count,
             "ids": [f"{user}-{number:05}" for number in range(1, count + 1)],
+            "rare": (keys.tag_key("rare") << keys.FREQUENCY_BITS | 1).to_bytes(8),
             "vectors": [str(vector.tolist()) for vector in vectors],
         },
     )

@@ -17,7 +17,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from muniment.errors import ConfigurationError
-from muniment.ports import Progress, Space
+from muniment.ports import Audience, Progress, SearchQuery, Selector, Space
+from muniment.ranking import Fusion
 from muniment_storage_postgres.schema import REVISIONS, SIDE_TABLES, VERSION_TABLE, metadata
 from muniment_storage_postgres.storage import PostgresStorage
 
@@ -109,6 +110,15 @@ async def test_a_schema_of_a_newer_release_is_refused(url: str, clients: Clients
 
 
 UNDO = """
+DROP TABLE search_entry, search_keys, posting, posting_batch;
+CREATE TABLE search_entry (
+    scope integer NOT NULL, memory bigint NOT NULL, length integer NOT NULL, analyser text COLLATE "C" NOT NULL,
+    terms text[] COLLATE "C" NOT NULL, frequencies integer[] NOT NULL
+) PARTITION BY HASH (scope);
+CREATE TABLE posting (memory bigint, scope integer NOT NULL, frequency integer, term text) PARTITION BY HASH (scope);
+CREATE TABLE search_entry_0 PARTITION OF search_entry FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+CREATE TABLE posting_0 PARTITION OF posting FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+INSERT INTO search_entry VALUES (1, 1, 3, 'an analyser', '{harbour,größe}', '{2,1}');
 DROP TABLE api_token;
 ALTER TABLE space DROP COLUMN embedder, DROP COLUMN registered_at, DROP COLUMN activated_at;
 DROP TABLE embedding_lease, approximate;
@@ -125,17 +135,22 @@ async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(url: str, cl
     storage = clients()
     await storage.open()
     await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
-    await storage.apply(writer.create("m1"))
+    await storage.apply(writer.create("m1", tags=["red"]))
     schema = (await storage.describe())["schema"].split()[0]
     await storage.close()
     with psycopg.connect(url) as connection:
         connection.execute(f"SET search_path = {schema}, public".encode())
         connection.execute(UNDO.encode())
         connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0002'".encode())
-    assert await storage.migrate() == ("0003 api tokens", "0004 the registry of spaces")
+    assert await storage.migrate() == ("0003 api tokens", "0004 the registry of spaces", "0005 postings in batches")
     await storage.open()
     assert await storage.list_tokens(after=None, limit=1) == []
     (registered,) = await storage.list_spaces()
     assert (registered.space, registered.embedder, registered.activated_at) == (SPACE, None, None)
     assert await storage.space_progress(SPACE.id) == Progress(1, 1)
+    for found_by in ({"harbour": 1.0}, {"größe": 1.0}, {}):
+        tags = frozenset[str]() if found_by else frozenset({"red"})
+        query = SearchQuery(found_by, tags, None, None, Fusion.weighted, None, 0, 5)
+        (found,) = await storage.search(Audience("ann"), Selector(), query)
+        assert (found.ranked.words is not None, found.ranked.tags is not None) == (bool(found_by), bool(tags))
     await storage.close()

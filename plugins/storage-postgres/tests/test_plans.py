@@ -56,7 +56,7 @@ PROJECT = "project-7"
 AUDIENCE = Audience("ann", frozenset({"group-7"}))
 VECTOR = np.linspace(-1, 1, 8, dtype=np.float32)
 _PARAMETER = re.compile(rb"%\((\w+)\)[sbt]")
-_PARTITION = re.compile(r"^(passage|search_entry|posting)_\d+")
+_PARTITION = re.compile(r"^(passage|search_entry|search_keys|posting)_\d+")
 _TABLES = (
     b"SELECT relname, reltuples FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
 )

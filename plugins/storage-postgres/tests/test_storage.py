@@ -215,7 +215,7 @@ async def test_ids_that_are_forgotten_meanwhile_are_still_given(monkeypatch: pyt
     other_is_done = asyncio.Event()
 
     async def rows(connection: Any, statement: str, parameters: Any) -> list[tuple[int, str]]:
-        numbers = [int(number) for number in parameters["numbers"].strip("{}").split(",")]
+        numbers = parameters["numbers"].values.tolist()
         if numbers == [3]:
             await other_is_done.wait()
         return [(number, f"m{number}") for number in numbers]

@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from muniment import lexical
 from muniment.conformance.places import PlacedSubject, PlacesTarget
 from muniment.conformance.target import (
     AgentFaultPoint,
@@ -33,7 +34,7 @@ from muniment.conformance.target import (
 from muniment.errors import MunimentError
 from muniment.models import Agent
 from muniment.ports import PluginContext, Storage
-from muniment_storage_postgres import agent_probe, settings, storage
+from muniment_storage_postgres import agent_probe, keys, settings, storage
 from muniment_storage_postgres.agent_schema import metadata
 from muniment_storage_postgres.schema import INDEX_OF_A_SPACE
 
@@ -208,21 +209,52 @@ async def _stored(connection: AsyncConnection[Any]) -> Stored:
         "JOIN space s ON s.number = p.space JOIN scope o ON o.number = p.scope "
         "LEFT JOIN memory m ON m.number = p.memory",
     )
-    terms = await _rows(
-        connection,
-        "SELECT o.key, coalesce(m.id, p.memory::text), p.term, p.frequency FROM posting p "
-        "JOIN scope o ON o.number = p.scope LEFT JOIN memory m ON m.number = p.memory "
-        "WHERE NOT starts_with(p.term, ' ')",
-    )
+    words = await _words(connection)
     entries = await _rows(connection, "SELECT id, action, memory_id, project_id FROM audit ORDER BY at, version, id")
     receipts = await _rows(connection, "SELECT count(*) FROM receipt")
     return Stored(
         passages=tuple(StoredPassage(*row[:4], vector=_floats(row[4])) for row in passages),
-        terms=tuple(StoredTerm(*row) for row in terms),
+        terms=words,
         audit=tuple(StoredAudit(*row) for row in entries),
         receipts=receipts[0][0],
         rows={table: tuple(sorted(await _texts(connection, table))) for table in _TABLES},
         agents=await agent_probe.stored(connection),
+    )
+
+
+async def _words(connection: AsyncConnection[Any]) -> tuple[StoredTerm, ...]:
+    """What each memory is found by: its entry's own words, or the postings of its batch.
+
+    A key is shown as the word of a stored text that has it, and as a number if there is none.
+    """
+    contents = await _rows(connection, "SELECT content FROM memory")
+    known = {keys.key(term): term for (content,) in contents for term in lexical.analyse(content).frequencies}
+    unsettled = await _rows(
+        connection,
+        "SELECT o.key, coalesce(m.id, k.memory::text), k.terms FROM search_keys k "
+        "JOIN search_entry e ON e.scope = k.scope AND e.memory = k.memory AND e.batch = 0 "
+        "JOIN scope o ON o.number = k.scope LEFT JOIN memory m ON m.number = k.memory",
+    )
+    found = [
+        (scope, memory, entry >> keys.FREQUENCY_BITS, entry & keys.FREQUENCY)
+        for scope, memory, packed in unsettled
+        for entry in keys.entries([packed])[0].tolist()
+    ]
+    settled = await _rows(connection, "SELECT p.scope, p.batch, p.key, p.holders FROM posting p")
+    members = await _rows(
+        connection,
+        "SELECT e.scope, e.batch, e.memory, o.key, coalesce(m.id, e.memory::text), k.tags FROM search_entry e "
+        "JOIN search_keys k ON k.scope = e.scope AND k.memory = e.memory "
+        "JOIN scope o ON o.number = e.scope LEFT JOIN memory m ON m.number = e.memory WHERE e.batch <> 0",
+    )
+    member = {row[:3]: row[3:] for row in members}
+    for scope, batch, key, holders in settled:
+        for holder in keys.entries([holders])[0].tolist():
+            of = member.get((scope, batch, holder >> keys.FREQUENCY_BITS))
+            if of is not None and key not in keys.entries([of[2]])[0] >> keys.FREQUENCY_BITS:
+                found.append((of[0], of[1], key, holder & keys.FREQUENCY))
+    return tuple(
+        StoredTerm(scope, memory, known.get(key, f"key {key}"), frequency) for scope, memory, key, frequency in found
     )
 
 

@@ -23,7 +23,7 @@ from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from muniment.ports.refusals import closed
-from muniment_storage_postgres import refusals
+from muniment_storage_postgres import arrays, refusals
 from muniment_storage_postgres.settings import Options
 from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.turns import Turns
@@ -252,6 +252,7 @@ class Database:
         if self._vector is None:
             self._vector = await TypeInfo.fetch(connection, "vector")
         register_vector_info(connection, self._vector)
+        arrays.register(connection)
 
 
 class _Lost(Exception):

@@ -1,6 +1,7 @@
-"""Packed answers of a search: who is readable, and who holds a term or a tag.
+"""Packed answers of a search: who is readable, and who holds a word or a tag.
 
-Memories are places in arrays that are ordered by the memories' numbers. No I/O, and no formula.
+Memories are places in arrays that are ordered by the memories' numbers. A memory's words are in the batch of postings
+that its entry names, and nowhere else: what other batches say of it was true of an earlier text. No I/O, no formula.
 """
 
 from __future__ import annotations
@@ -13,72 +14,99 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ranking import Postings
+from muniment_storage_postgres.arrays import DISTANCE, NUMBER, SMALL, Numbers, elements
+from muniment_storage_postgres.keys import FREQUENCY, FREQUENCY_BITS, PACKED
 from muniment_storage_postgres.records import Row
 
-_BITS = 20
-"""The lower bits of a packed number; a length and a frequency are at most a memory's 64,000 characters."""
-_HEADER = 20
-"""Bytes before the elements of a one-dimensional array in PostgreSQL's binary form; without elements it has fewer."""
-_NUMBER = np.dtype([("size", ">i4"), ("value", ">i8")])
-_DISTANCE = np.dtype([("size", ">i4"), ("value", ">f8")])
-
-Numbers = NDArray[np.int64]
+_LENGTH_BITS = 20
+_LENGTH = (1 << _LENGTH_BITS) - 1
+"""The lower bits of a packed number are a length or a count, of at most a memory's 64,000 characters."""
+_NOWHERE = 0
+"""The batch of a memory that is in none."""
+_NOTHING = np.zeros(0, dtype=np.int64)
+_READABLE, _DISTANCES, _UNSETTLED = 0, -1, -2
+"""Places of ``scores``; those above are of keys."""
 
 
 @dataclass(frozen=True)
 class Readable:
-    """Every live memory of the readable scopes: number, length, and whether the selector takes its scope."""
+    """Every live memory of the readable scopes: number, length, batch, and whether the selector takes its scope."""
 
     numbers: Numbers
     lengths: Numbers
+    batches: Numbers
     selected: NDArray[np.bool_]
 
-
-def tag_key(tag: str) -> str:
-    """The key of a tag's postings; terms hold no space."""
-    return f" {tag}"
+    def places(self, numbers: Numbers, batches: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """Where memories of batches are, and which of them are of that batch still."""
+        if not len(self.numbers):
+            return np.zeros_like(numbers), np.zeros(len(numbers), dtype=np.bool_)
+        places = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
+        return places, (self.numbers[places] == numbers) & (self.batches[places] == batches)
 
 
 def readable(answers: Sequence[Row]) -> Readable:
     """Place 0 of ``scores``."""
-    parts = [(selected, *_unpacked(packed)) for place, selected, packed, _ in answers if place == 0]
-    numbers = _joined([part[1] for part in parts])
-    order = np.argsort(numbers, kind="stable")
+    rows = [(selected, packed, batches) for place, selected, packed, batches in answers if place == _READABLE]
+    packed = _joined([elements(row[1], NUMBER) for row in rows])
+    batches = [elements(row[2], SMALL) for row in rows]
+    selected = _joined([np.full(len(one), row[0]) for row, one in zip(rows, batches, strict=True)])
+    order = np.argsort(packed)
+    packed = packed[order]
     return Readable(
-        numbers=numbers[order],
-        lengths=_joined([part[2] for part in parts])[order],
-        selected=_joined([np.full(len(part[1]), part[0], dtype=np.int64) for part in parts])[order] > 0,
+        numbers=packed >> _LENGTH_BITS,
+        lengths=packed & _LENGTH,
+        batches=_joined(batches)[order],
+        selected=selected[order] > 0,
     )
 
 
-def by_key(answers: Sequence[Row], among: Readable, keys: int) -> list[Postings]:
-    """Places 1 and on of ``scores``, one of each key."""
-    parts: list[list[tuple[Numbers, Numbers]]] = [[] for _ in range(keys)]
-    for place, _, packed, _ in answers:
-        if place > 0:
-            parts[int(place) - 1].append(_unpacked(packed))
-    return [
-        Postings(
-            places=np.searchsorted(among.numbers, _joined([numbers for numbers, _ in of_key])),
-            frequencies=_joined([counts for _, counts in of_key]),
-        )
-        for of_key in parts
-    ]
+def by_key(answers: Sequence[Row], among: Readable, keys: Sequence[int]) -> list[Postings]:
+    """The readable memories that hold each key: of batches from places 1 and on of ``scores``, of others from place
+    -2."""
+    settled = {row[0]: _parts([row]) for row in answers if row[0] > _READABLE}
+    loose, memories = _parts([row for row in answers if row[0] == _UNSETTLED])
+    loose_keys = loose >> FREQUENCY_BITS
+    entries, numbers, batches = list[Numbers](), list[Numbers](), list[Numbers]()
+    for place, key in enumerate(keys, start=1):
+        held, of_batch = settled.get(place, (_NOTHING, _NOTHING))
+        alone = np.flatnonzero(loose_keys == key)
+        entries += held, loose[alone]
+        numbers += held >> FREQUENCY_BITS, memories[alone]
+        batches += of_batch, np.full(len(alone), _NOWHERE)
+    places, there = among.places(_joined(numbers), _joined(batches))
+    frequencies = _joined(entries) & FREQUENCY
+    ends = np.cumsum([len(one) for one in entries])[1::2].tolist()
+    of_key = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    return [Postings(places[one][there[one]], frequencies[one][there[one]]) for one in of_key]
+
+
+def _parts(rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
+    """All that is packed in rows of parts, and of each the number of the part that it is of."""
+    packed = np.frombuffer(b"".join([row[2] for row in rows]), dtype=PACKED).astype(np.int64)
+    parts = _joined([elements(row[3], NUMBER) for row in rows])
+    return packed, np.repeat(parts >> _LENGTH_BITS, parts & _LENGTH)
+
+
+def unsettled(answers: Sequence[Row], least: int) -> list[int]:
+    """The scopes of which at least so many memories are in no batch."""
+    rows = [row for row in answers if row[0] == _UNSETTLED]
+    return [scope for _, scope, _, memories in rows if len(elements(memories, NUMBER)) >= least]
 
 
 def passages(answers: Sequence[Row]) -> int:
     """How many passages there are at place -1."""
-    return sum(len(_elements(memories, _NUMBER)) for place, _, memories, _ in answers if place < 0)
+    return sum(len(elements(memories, NUMBER)) for place, _, memories, _ in answers if place == _DISTANCES)
 
 
 def nearest(answers: Sequence[Row], among: Readable) -> NDArray[np.float64]:
     """Place -1 of ``scores`` as each memory's best cosine, -inf where it has none."""
     best = np.full(len(among.numbers), -np.inf)
     for place, _, memories, distances in answers:
-        if place >= 0:
+        if place != _DISTANCES:
             continue
-        cosines = 1.0 - _elements(distances, _DISTANCE).astype(np.float64)
-        places = np.searchsorted(among.numbers, _elements(memories, _NUMBER))
+        cosines = 1.0 - elements(distances, DISTANCE).astype(np.float64)
+        places = np.searchsorted(among.numbers, elements(memories, NUMBER))
         comparable = ~np.isnan(cosines)
         np.maximum.at(best, places[comparable], cosines[comparable])
     return best
@@ -97,16 +125,5 @@ def counted(among: Readable, tags: Sequence[Postings]) -> Numbers:
     return counts
 
 
-def _unpacked(packed: bytes) -> tuple[Numbers, Numbers]:
-    """The upper and the lower parts of an array of bigint in binary form."""
-    values = _elements(packed, _NUMBER).astype(np.int64)
-    return values >> _BITS, values & ((1 << _BITS) - 1)
-
-
-def _elements(packed: bytes, element: np.dtype[Any]) -> NDArray[Any]:
-    """An array in PostgreSQL's binary form."""
-    return np.frombuffer(packed, dtype=element, offset=min(_HEADER, len(packed)))["value"]
-
-
-def _joined(parts: Sequence[Numbers]) -> Numbers:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def _joined(parts: Sequence[NDArray[Any]]) -> Numbers:
+    return np.concatenate(parts).astype(np.int64, copy=False) if parts else _NOTHING

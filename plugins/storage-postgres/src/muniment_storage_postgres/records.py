@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pgvector import Vector as PgVector
@@ -27,6 +27,7 @@ from muniment.ports import (
     RegisteredSpace,
     Space,
 )
+from muniment_storage_postgres import keys
 
 Row = tuple[Any, ...]
 Parameters = dict[str, Any]
@@ -119,11 +120,6 @@ def of_position(after: Position | None) -> Parameters:
     return {"after_at": after.created_at if after else None, "after_id": after.id if after else None}
 
 
-def of_numbers(numbers: Sequence[int]) -> str:
-    """A long list of numbers as text, since the driver would write it out one by one."""
-    return "{" + ",".join(map(str, numbers)) + "}"
-
-
 def of_audit(draft: AuditDraft) -> Parameters:
     """An audit entry; its time is the statement's."""
     patch = draft.patch
@@ -194,13 +190,11 @@ def of_index(index: Index | None) -> Parameters:
 
 
 def of_terms(analyser: str | None, terms: Terms | None) -> Parameters:
-    """What a memory is found by, or nulls. In order, neighbouring postings go to the same pages."""
-    found = sorted(terms.frequencies.items()) if terms else None
+    """What a memory is found by, or nulls."""
     return {
         "analyser": analyser,
         "length": terms.length if terms else None,
-        "terms": None if found is None else [term for term, _ in found],
-        "frequencies": None if found is None else [count for _, count in found],
+        "terms": keys.of_terms(terms.frequencies) if terms else None,
     }
 
 

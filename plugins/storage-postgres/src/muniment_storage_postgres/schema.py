@@ -1,10 +1,10 @@
 """The tables, as SQLAlchemy sees them; how a database gets them is the migrations'.
 
-The memory's row has no vectors and is keyed by id. What a search reads lives in three narrow side tables,
+The memory's row has no vectors and is keyed by id. What a search reads lives in side tables,
 hash-partitioned by scope, so that a search touches one owner's partition and a move replaces the side rows:
-``passage`` for meaning, ``search_entry`` and ``posting`` for words and tags. They name scopes and memories by numbers,
-which never leave this plugin. The ``vector`` column has no dimension, so any number of spaces share it. Names of
-people, groups and things compare by code point (collation C), so orders are Python's.
+``passage`` for meaning, the others for words and tags. They name scopes, memories, words and tags by numbers, which
+never leave this plugin. The ``vector`` column has no dimension, so any number of spaces share it.
+Names of people, groups and things compare by code point (collation C), so orders are Python's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Table,
@@ -33,9 +34,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 VERSION_TABLE = "muniment_schema"
 """Where Alembic notes the revision."""
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision that this distribution knows, oldest first; a test compares it with the migrations."""
-SIDE_TABLES = ("passage", "search_entry", "posting")
+SIDE_TABLES = ("passage", "search_entry", "search_keys", "posting")
 """The tables that are partitioned by scope."""
 INDEX_OF_A_SPACE = r"^passage_\d+_near_\d+$"
 """What the name of an index looks like that comes and goes with a space: by partition and number of the space."""
@@ -137,26 +138,52 @@ search_entry = Table(
     _integer("scope"),
     _number("memory"),
     _integer("length"),
+    _integer("batch"),
     _text("analyser"),
-    _texts("terms"),
-    Column("frequencies", ARRAY(Integer), nullable=False),
-    PrimaryKeyConstraint("scope", "memory", name="search_entry_pkey", postgresql_include=["length"]),
+    PrimaryKeyConstraint("scope", "memory", name="search_entry_pkey", postgresql_include=["length", "batch"]),
     Index("search_entry_analyser", "analyser"),
     postgresql_partition_by="HASH (scope)",
 )
-"""A live memory as a search counts it; ``terms`` and ``frequencies`` say which of its postings an edit takes away."""
+"""A live memory as a search counts it, and the batch of postings that says what it is found by; 0 if that is read from
+its ``search_keys``."""
+
+search_keys = Table(
+    "search_keys",
+    metadata,
+    _integer("scope"),
+    _number("memory"),
+    Column("settled", Boolean, nullable=False),
+    Column("terms", LargeBinary, nullable=False),
+    Column("tags", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("scope", "memory", name="search_keys_pkey"),
+    Index("search_keys_unsettled", "scope", postgresql_where=text("NOT settled")),
+    postgresql_partition_by="HASH (scope)",
+)
+"""What a live memory is found by, as ``keys`` packs it."""
+
+posting_batch = Table(
+    "posting_batch",
+    metadata,
+    Column("number", Integer, Identity(always=True), nullable=False),
+    _integer("scope"),
+    _integer("memories"),
+    PrimaryKeyConstraint("number", name="posting_batch_pkey"),
+    Index("posting_batch_scope", "scope"),
+)
+"""Memories of a scope whose words went into postings together, and how many they were then."""
 
 posting = Table(
     "posting",
     metadata,
-    _number("memory"),
     _integer("scope"),
-    _integer("frequency"),
-    _text("term"),
-    PrimaryKeyConstraint("scope", "term", "memory", name="posting_pkey", postgresql_include=["frequency"]),
+    _integer("batch"),
+    _number("key"),
+    Column("holders", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("scope", "key", "batch", name="posting_pkey"),
     postgresql_partition_by="HASH (scope)",
 )
-"""How often a memory holds a term; a tag is kept behind a space, which no term holds."""
+"""The memories of a batch that held a word or a tag, as ``keys`` packs them. It stays as it was made: a memory whose
+entry is not of this batch any more is none of its holders."""
 
 passage = Table(
     "passage",

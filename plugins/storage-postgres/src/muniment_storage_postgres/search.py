@@ -7,7 +7,7 @@ index because they outgrew it. What a packed answer means is ``postings``'s, BM2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psycopg
@@ -15,7 +15,8 @@ from pgvector import Vector as PgVector
 
 from muniment import ranking
 from muniment.ports import Audience, Found, SearchQuery, Selector
-from muniment_storage_postgres import approximate, postings, records
+from muniment_storage_postgres import approximate, keys, postings, records, settling
+from muniment_storage_postgres.arrays import BigInts, bigints
 from muniment_storage_postgres.database import Connection, Row, rows, sent
 from muniment_storage_postgres.postings import Readable
 from muniment_storage_postgres.records import Parameters
@@ -36,19 +37,27 @@ class Names:
         found = {number: self._known[number] for number in numbers if number in self._known}
         unknown = [number for number in numbers if number not in found]
         if unknown:
-            found.update(await rows(connection, "ids", {"numbers": records.of_numbers(unknown)}))
+            found.update(await rows(connection, "ids", {"numbers": bigints(unknown)}))
             if len(self._known) + len(unknown) > _KNOWN_NAMES:
                 self._known.clear()
             self._known.update(found)
         return [found[number] for number in numbers]
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found, and the scopes whose many unsettled memories made that dearer than it need be."""
+
+    found: list[Found]
+    unsettled: list[int]
+
+
 async def search(
     connection: Connection, names: Names, audience: Audience, selector: Selector, query: SearchQuery
-) -> list[Found]:
+) -> Searched:
     """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
     try:
-        page = await _page(connection, names, _Asked(audience, selector, query))
+        page, unsettled = await _page(connection, names, _Asked(audience, selector, query))
         async with connection.pipeline():
             contents = await rows(connection, "contents", {"ids": [one.id for one in page]})
             await connection.execute(b"COMMIT")
@@ -57,7 +66,7 @@ async def search(
             await connection.rollback()
         raise
     memories = {row[0]: records.memory(row) for row in contents}
-    return [Found(memory=memories[one.id], ranked=one) for one in page]
+    return Searched([Found(memory=memories[one.id], ranked=one) for one in page], unsettled)
 
 
 class _Asked:
@@ -68,7 +77,7 @@ class _Asked:
         self.terms = sorted(query.terms)
         self.tags = sorted(query.tags)
         self.required = sorted(set(selector.tags))
-        self.keys = [*self.terms, *map(postings.tag_key, (*self.tags, *self.required))]
+        self.keys = [*map(keys.key, self.terms), *map(keys.tag_key, (*self.tags, *self.required))]
         self.within: Parameters = {
             **records.of_audience(audience),
             "scope_key": selector.scope_key,
@@ -94,36 +103,39 @@ class _Reach:
             "others": [number for number, takes, *_ in scopes if not takes],
             "scanned": [number for number in selected if number not in outgrown],
             "outgrown": self.outgrown,
-            "keys": asked.keys,
+            "keys": bigints(asked.keys),
             "vector": asked.vector,
             "space": self.space,
         }
 
 
-async def _page(connection: Connection, names: Names, asked: _Asked) -> list[ranking.Ranked]:
-    """The asked part of the fused order."""
+async def _page(connection: Connection, names: Names, asked: _Asked) -> tuple[list[ranking.Ranked], list[int]]:
+    """The asked part of the fused order, and the scopes that are to be settled."""
     async with connection.pipeline():
         await connection.execute(_BEGIN)
         scopes = await rows(connection, "scopes", asked.within)
     reach = _Reach(asked, scopes)
-    readable, scores = await _scores(connection, asked, reach)
+    answers = await _answers(connection, asked, reach)
+    readable, scores = await _scores(connection, asked, reach, answers)
     places = scores.candidates()
     ids = await names.of(connection, readable.numbers[places].tolist())
     query = asked.query
-    return scores.fuse(
+    page = scores.fuse(
         dict(zip(ids, places, strict=True)),
         fusion=query.fusion,
         min_score=query.min_score,
         offset=query.offset,
         limit=query.limit,
     )
+    return page, postings.unsettled(answers, settling.BATCH)
 
 
-async def _scores(connection: Connection, asked: _Asked, reach: _Reach) -> tuple[Readable, ranking.Scores]:
+async def _scores(
+    connection: Connection, asked: _Asked, reach: _Reach, answers: Sequence[Row]
+) -> tuple[Readable, ranking.Scores]:
     """What is in the readable scopes, and every score of it; by meaning only of what was compared."""
-    answers = await _answers(connection, asked, reach)
     readable = postings.readable(answers)
-    found = postings.by_key(answers, readable, len(asked.keys))
+    found = postings.by_key(answers, readable, asked.keys)
     terms, tags = len(asked.terms), len(asked.tags)
     selected = postings.holding_all(readable, found[terms + tags :])
     scores = ranking.scores_of_all(
@@ -139,9 +151,9 @@ async def _scores(connection: Connection, asked: _Asked, reach: _Reach) -> tuple
     # Of memories that must have certain tags all are compared, since the nearest ones may have none of them. Otherwise
     # every candidate is, whichever ranker found it, and with all its passages.
     compared = np.flatnonzero(selected) if asked.required else scores.candidates()
-    numbers = records.of_numbers(readable.numbers[compared].tolist())
-    answers += await rows(connection, "compared", {**reach.parameters, "numbers": numbers})
-    meaning = np.where(selected, postings.nearest(answers, readable), -np.inf)
+    numbers = BigInts(readable.numbers[compared])
+    compared_rows = await rows(connection, "compared", {**reach.parameters, "numbers": numbers})
+    meaning = np.where(selected, postings.nearest([*answers, *compared_rows], readable), -np.inf)
     return readable, replace(scores, meaning=meaning)
 
 

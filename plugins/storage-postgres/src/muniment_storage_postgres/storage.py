@@ -37,6 +37,7 @@ from muniment_storage_postgres import migrate, mutations, records, search, setti
 from muniment_storage_postgres.agents import PostgresAgents
 from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.server import Server
+from muniment_storage_postgres.settling import Settler
 from muniment_storage_postgres.spaces import PostgresSpaces
 from muniment_storage_postgres.tokens import PostgresTokens
 
@@ -59,6 +60,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
         self._revision: str | None = None
         self._scopes: dict[str, int] = {}
         self._names = search.Names()
+        self._settler = Settler()
 
     # ------------------------------------------------------------ life
 
@@ -78,6 +80,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
         async with self._life:
             database, self._opened = self._opened, None
             if database is not None:
+                await self._settler.close()
                 await database.close()
             await self._server.stop()
 
@@ -204,9 +207,12 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
 
     async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
         """The fused order over the readable live memories."""
-        return await self._database.read(
+        database = self._database
+        searched = await database.read(
             lambda connection: search.search(connection, self._names, audience, selector, query)
         )
+        self._settler.want(database, searched.unsettled)
+        return searched.found
 
     async def history(
         self, audience: Audience, memory_id: str, *, before: int | None, limit: int
@@ -249,7 +255,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
     # ------------------------------------------------------------ upkeep
 
     async def optimize(self) -> Sequence[str]:
-        """Build approximate indexes where they pay, and drop the others."""
+        """Settle words, build approximate indexes where they pay, drop the others, and restore the order on disk."""
         return await upkeep.optimize(self._database, self._server.options.approximate_from)
 
     # ------------------------------------------------------------ what waits

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from muniment_storage_postgres import approximate, order
 from muniment_storage_postgres.approximate import Large, Place
 from muniment_storage_postgres.database import Connection, Database, rows, sent
+from muniment_storage_postgres.settling import settle_all
 
 _POLL = 0.2
 """Seconds between looks whether the lock is free; who waits for it inside the server would keep a build waiting."""
@@ -44,7 +45,8 @@ async def optimize(database: Database, least: int) -> Sequence[str]:
                 return ("Nothing was done: another process does it just now.",)
             await asyncio.sleep(_POLL)
         await sent(connection, "for_upkeep", {})
-        return [*await _index(connection, least), *await order.restore(connection)]
+        settled = await settle_all(connection)
+        return [*settled, *await _index(connection, least), *await order.restore(connection)]
 
 
 @asynccontextmanager

@@ -36,12 +36,16 @@ def _load() -> Mapping[str, bytes]:
     for name in _FILES:
         parts = _NAME.split(files(__name__).joinpath(f"{name}.sql").read_text("utf-8"))
         texts.update(zip(parts[1::2], parts[2::2], strict=True))
-    whole = {name: _INCLUDE.sub(lambda match: texts[match[1]], text) for name, text in texts.items()}
+    whole = {name: _with_includes(text, texts) for name, text in texts.items()}
     for choice in _CHOICES:
         line = re.compile(rf"^-- {choice}: (\w+)$", re.MULTILINE)
         chosen = {name: line.sub(lambda match: texts[match[1]], text) for name, text in whole.items()}
         whole.update({f"{name}_{choice}": text for name, text in chosen.items() if text != whole[name]})
     return {name: _without_comments(text).encode() for name, text in whole.items()}
+
+
+def _with_includes(text: str, texts: Mapping[str, str]) -> str:
+    return _INCLUDE.sub(lambda match: _with_includes(texts[match[1]], texts), text)
 
 
 def _without_comments(text: str) -> str:

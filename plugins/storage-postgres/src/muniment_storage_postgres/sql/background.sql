@@ -14,31 +14,12 @@ WITH changed AS (
     UPDATE memory m SET embedded_in = m.embedded_in
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
     RETURNING m.number, m.scope_number
-), old AS MATERIALIZED (
-    SELECT t.term, t.frequency
-    FROM changed c JOIN search_entry e ON e.scope = c.scope_number AND e.memory = c.number
-    CROSS JOIN unnest(e.terms, e.frequencies) AS t (term, frequency)
-), new AS MATERIALIZED (
-    SELECT t.term, t.frequency FROM unnest(%(terms)b::text[], %(frequencies)b::int[]) AS t (term, frequency)
 ), entered AS (
-    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
-    SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
-    FROM changed c
-    ON CONFLICT (scope, memory) DO UPDATE SET
-        length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,
-        frequencies = excluded.frequencies
-), unposted AS (
-    DELETE FROM posting p USING changed c
-    WHERE p.scope = c.scope_number AND p.memory = c.number
-        AND p.term = ANY(ARRAY(SELECT o.term FROM old o EXCEPT SELECT n.term FROM new n))
-), posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, f.frequency, f.term
-    FROM changed c CROSS JOIN (
-        SELECT n.term, n.frequency FROM new n EXCEPT SELECT o.term, o.frequency FROM old o
-    ) f
-    ORDER BY f.term
-    ON CONFLICT (scope, term, memory) DO UPDATE SET frequency = excluded.frequency
+    UPDATE search_entry e SET length = %(length)s::int, batch = 0, analyser = %(analyser)s FROM changed c
+    WHERE e.scope = c.scope_number AND e.memory = c.number
+    RETURNING e.scope, e.memory
+), keyed AS (
+    UPDATE search_keys k SET settled = false, terms = %(terms)s FROM entered e
+    WHERE k.scope = e.scope AND k.memory = e.memory
 )
 SELECT count(*) FROM changed

@@ -3,6 +3,8 @@
 -- `seen` and `xmin` together say that the row has not changed since this statement's snapshot was taken. Without that,
 -- an update that waited for a lock would go on with the newest row but delete side rows by the old snapshot, and leave
 -- vectors behind that were committed meanwhile. `unchanged` rows are retried by the caller.
+--
+-- `keyed` comes after `entered` everywhere: who changes a memory's keys has its entry first, as `settling` has.
 
 -- name: trail
 -- The audit entry and the claim of a mutation whose first part is called `changed`; what it is now, and whether it is
@@ -56,28 +58,27 @@ scoped AS (
     SELECT s.number FROM scoped s
 )
 
--- name: old_postings
--- What the memory is found by until now: its terms, and its tags behind a space, which no term holds.
-, old AS MATERIALIZED (
-    SELECT t.term, t.frequency
-    FROM changed c JOIN search_entry e ON e.scope = %(scope)s::int AND e.memory = c.number
-    CROSS JOIN unnest(e.terms, e.frequencies) AS t (term, frequency)
-    UNION ALL
-    SELECT DISTINCT ' ' || t.tag, 1 FROM seen s CROSS JOIN unnest(s.tags) AS t (tag)
-)
+-- name: tag_keys
+-- An entry for each tag, packed, with the key that `keys.tag_key` gives it.
+coalesce((
+    SELECT string_agg(int8send(
+        (('x' || encode(substring(sha256(convert_to(' ' || t.tag, 'UTF8')) FROM 1 FOR 6), 'hex'))::bit(48)::bigint >> 1)
+            << 16 | 1
+    ), '')
+    FROM (SELECT DISTINCT unnest(c.tags) AS tag) t
+), '')
 
--- name: new_postings
-, new AS MATERIALIZED (
-    SELECT t.term, t.frequency FROM unnest(%(terms)b::text[], %(frequencies)b::int[]) AS t (term, frequency)
-    UNION ALL
-    SELECT DISTINCT ' ' || t.tag, 1 FROM changed c CROSS JOIN unnest(c.tags) AS t (tag)
-)
-
--- name: unposted
-, unposted AS (
-    DELETE FROM posting p
-    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
-        AND p.term = ANY(ARRAY(SELECT o.term FROM old o EXCEPT SELECT n.term FROM new n))
+-- name: new_entry
+-- What a memory is found by from now on; a search reads its keys until they are settled.
+, entered AS (
+    INSERT INTO search_entry (scope, memory, length, batch, analyser)
+    SELECT c.scope_number, c.number, %(length)s::int, 0, %(analyser)s FROM changed c
+), keyed AS (
+    INSERT INTO search_keys (scope, memory, settled, terms, tags)
+    SELECT
+        c.scope_number, c.number, false, %(terms)s,
+-- include: tag_keys
+    FROM changed c
 )
 
 -- name: now_complete
@@ -116,18 +117,8 @@ WITH
     WHERE
 -- include: has_space
     RETURNING number, scope_number, version, created_at, updated_at, tags, embedded_in
-), entered AS (
-    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
-    SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
-    FROM changed c
 )
--- include: new_postings
-, posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, n.frequency, n.term FROM changed c CROSS JOIN new n
-    ORDER BY n.term
-)
+-- include: new_entry
 -- include: added_passages
 -- registering: registered
 -- include: trail
@@ -137,7 +128,7 @@ WITH
 WITH
 -- include: held
 , seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
         content = %(content)s,
@@ -153,25 +144,18 @@ WITH
 -- include: has_space
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
-    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
-    SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
+    UPDATE search_entry e SET length = %(length)s::int, batch = 0, analyser = %(analyser)s
     FROM changed c
-    ON CONFLICT (scope, memory) DO UPDATE SET
-        length = excluded.length, analyser = excluded.analyser, terms = excluded.terms,
-        frequencies = excluded.frequencies
-)
--- include: old_postings
--- include: new_postings
--- include: unposted
-, posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, f.frequency, f.term
-    FROM changed c CROSS JOIN (
-        SELECT n.term, n.frequency FROM new n EXCEPT SELECT o.term, o.frequency FROM old o
-    ) f
-    ORDER BY f.term
-    ON CONFLICT (scope, term, memory) DO UPDATE SET frequency = excluded.frequency
+    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    RETURNING c.number, c.tags
+), keyed AS (
+    UPDATE search_keys k SET
+        settled = false,
+        terms = %(terms)s,
+        tags =
+-- include: tag_keys
+    FROM entered c
+    WHERE k.scope = %(scope)s::int AND k.memory = c.number
 ), dropped AS (
     DELETE FROM passage p USING changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
@@ -184,7 +168,7 @@ WITH
 -- name: label
 -- New tags, nothing else.
 WITH seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
         tags = coalesce(%(tags)s::text[], m.tags),
@@ -195,16 +179,17 @@ WITH seen AS MATERIALIZED (
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
-), old AS MATERIALIZED (
-    SELECT ' ' || t.tag AS term FROM seen s CROSS JOIN unnest(s.tags) AS t (tag)
-), new AS MATERIALIZED (
-    SELECT ' ' || t.tag AS term FROM changed c CROSS JOIN unnest(c.tags) AS t (tag)
-)
--- include: unposted
-, posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, 1, f.term
-    FROM changed c CROSS JOIN (SELECT n.term FROM new n EXCEPT SELECT o.term FROM old o) f
+), entered AS (
+    UPDATE search_entry e SET batch = 0 FROM changed c
+    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    RETURNING c.number, c.tags
+), keyed AS (
+    UPDATE search_keys k SET
+        settled = false,
+        tags =
+-- include: tag_keys
+    FROM entered c
+    WHERE k.scope = %(scope)s::int AND k.memory = c.number
 )
 -- include: trail
 
@@ -213,7 +198,7 @@ WITH seen AS MATERIALIZED (
 WITH
 -- include: held
 , seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
 ),
 -- include: place
 , changed AS (
@@ -239,28 +224,21 @@ WITH
 ), entered AS (
     UPDATE search_entry e SET
         scope = c.scope_number,
+        batch = 0,
         length = coalesce(%(length)s::int, e.length),
-        analyser = coalesce(%(analyser)s::text, e.analyser),
-        terms = coalesce(%(terms)b::text[], e.terms),
-        frequencies = coalesce(%(frequencies)b::int[], e.frequencies)
+        analyser = coalesce(%(analyser)s::text, e.analyser)
     FROM changed c
     WHERE e.scope = %(scope)s::int AND e.memory = c.number
-)
--- include: old_postings
--- include: new_postings
-, unposted AS (
-    DELETE FROM posting p
-    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
-        AND p.term = ANY(ARRAY(SELECT o.term FROM old o))
-), posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, f.frequency, f.term
-    FROM changed c CROSS JOIN (
-        SELECT n.term, n.frequency FROM new n
-        UNION ALL
-        SELECT o.term, o.frequency FROM old o WHERE %(terms)b::text[] IS NULL AND NOT starts_with(o.term, ' ')
-    ) f
-    ORDER BY f.term
+    RETURNING c.number, c.scope_number, c.tags
+), keyed AS (
+    UPDATE search_keys k SET
+        scope = c.scope_number,
+        settled = false,
+        terms = coalesce(%(terms)s, k.terms),
+        tags =
+-- include: tag_keys
+    FROM entered c
+    WHERE k.scope = %(scope)s::int AND k.memory = c.number
 ), dropped AS (
     DELETE FROM passage p USING changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
@@ -282,7 +260,7 @@ WITH
 
 -- name: remove
 WITH seen AS MATERIALIZED (
-    SELECT m.xmin AS row_version, m.tags FROM memory m WHERE m.id = %(id)s::text
+    SELECT m.xmin AS row_version FROM memory m WHERE m.id = %(id)s::text
 ), changed AS (
     UPDATE memory m SET
         deleted = true,
@@ -293,15 +271,12 @@ WITH seen AS MATERIALIZED (
     FROM seen
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
-    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
-)
--- include: old_postings
-, entered AS (
+    RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.embedded_in
+), entered AS (
     DELETE FROM search_entry e USING changed c WHERE e.scope = %(scope)s::int AND e.memory = c.number
-), unposted AS (
-    DELETE FROM posting p
-    WHERE p.scope = %(scope)s::int AND p.memory = (SELECT c.number FROM changed c)
-        AND p.term = ANY(ARRAY(SELECT o.term FROM old o))
+    RETURNING e.memory
+), keyed AS (
+    DELETE FROM search_keys k USING entered e WHERE k.scope = %(scope)s::int AND k.memory = e.memory
 ), dropped AS (
     DELETE FROM passage p USING changed c
     WHERE p.scope = %(scope)s::int AND p.memory = c.number
@@ -324,18 +299,8 @@ WITH
         AND m.scope_number = %(scope)s::int AND
 -- include: has_space
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
-), entered AS (
-    INSERT INTO search_entry (scope, memory, length, analyser, terms, frequencies)
-    SELECT
-        c.scope_number, c.number, %(length)s::int, %(analyser)s, %(terms)b::text[], %(frequencies)b::int[]
-    FROM changed c
 )
--- include: new_postings
-, posted AS (
-    INSERT INTO posting (memory, scope, frequency, term)
-    SELECT c.number, c.scope_number, n.frequency, n.term FROM changed c CROSS JOIN new n
-    ORDER BY n.term
-)
+-- include: new_entry
 -- include: added_passages
 -- include: trail
 

@@ -22,36 +22,44 @@ FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r
 
 -- name: scores
 -- Place 0: every live memory that the audience reads with its length, whether or not the selector takes it, since the
--- statistics count them all. Place 1 and on: who holds each key, and how often; terms as they are, tags behind a space.
--- Place -1 as in `scanned`.
-SELECT
-    0 AS place, true AS selected,
-    array_send(ARRAY(
-        SELECT (e.memory << 20) | e.length FROM search_entry e WHERE e.scope = ANY(%(selected)s::int[])
-    )) AS memories,
-    NULL::bytea AS distances
+-- statistics count them all, and the batch that its postings are in. Place 1 and on: who held each key, as batches of
+-- postings have it, and of each batch its number and how many. Place -2: the keys of the memories of a scope that are in no
+-- batch, and of each its number and how many. Place -1 as in `scanned`.
+SELECT 0 AS place, 1::bigint AS number, array_send(l.memories) AS packed, array_send(l.batches) AS beside
+FROM (
+    SELECT array_agg((e.memory << 20) | e.length) AS memories, array_agg(e.batch) AS batches
+    FROM search_entry e WHERE e.scope = ANY(%(selected)s::int[])
+) l
+WHERE l.memories IS NOT NULL
+UNION ALL
+SELECT 0, 0, array_send(l.memories), array_send(l.batches)
+FROM (
+    SELECT array_agg((e.memory << 20) | e.length) AS memories, array_agg(e.batch) AS batches
+    FROM search_entry e WHERE e.scope = ANY(%(others)s::int[])
+) l
+WHERE l.memories IS NOT NULL
 UNION ALL
 SELECT
-    0, false,
-    array_send(ARRAY(
-        SELECT (e.memory << 20) | e.length FROM search_entry e WHERE e.scope = ANY(%(others)s::int[])
-    )),
-    NULL
+    k.place::int, NULL, string_agg(p.holders, ''),
+    array_send(array_agg(p.batch::bigint << 20 | octet_length(p.holders) / 8))
+FROM unnest(%(keys)s::bigint[]) WITH ORDINALITY AS k (key, place)
+CROSS JOIN LATERAL (
+    SELECT p.batch, p.holders FROM posting p WHERE p.scope = ANY(%(scopes)s::int[]) AND p.key = k.key
+) p
+GROUP BY k.place
 UNION ALL
 SELECT
-    k.place::int, NULL,
-    array_send(ARRAY(
-        SELECT (p.memory << 20) | p.frequency FROM posting p
-        WHERE p.scope = ANY(%(scopes)s::int[]) AND p.term = k.key
-    )),
-    NULL
-FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+    -2, k.scope, string_agg(k.terms || k.tags, ''),
+    array_send(array_agg(k.memory << 20 | (octet_length(k.terms) + octet_length(k.tags)) / 8))
+FROM search_keys k
+WHERE k.scope = ANY(%(scopes)s::int[]) AND NOT k.settled AND %(keys)s::bigint[] <> '{}'
+GROUP BY k.scope
 UNION ALL
 -- include: scanned
 
 -- name: scanned
 -- Place -1: every passage of some scopes as two arrays in one order; no index can approximate it.
-SELECT -1, NULL, array_send(d.memories), array_send(d.distances)
+SELECT -1, NULL::bigint, array_send(d.memories), array_send(d.distances)
 FROM (
     SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
     FROM passage p
@@ -61,17 +69,17 @@ WHERE d.memories IS NOT NULL
 
 -- name: compared
 -- Place -1 for every passage of some memories in scopes that are not scanned.
-SELECT -1, NULL, array_send(d.memories), array_send(d.distances)
+SELECT -1, NULL::bigint, array_send(d.memories), array_send(d.distances)
 FROM (
     SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
     FROM passage p
     WHERE p.scope = ANY(%(outgrown)s::int[]) AND p.space = %(space)s::int
-        AND p.memory = ANY(%(numbers)s::text::bigint[])
+        AND p.memory = ANY(%(numbers)s::bigint[])
 ) d
 WHERE d.memories IS NOT NULL
 
 -- name: ids
-SELECT m.number, m.id FROM memory m WHERE m.number = ANY(%(numbers)s::text::bigint[])
+SELECT m.number, m.id FROM memory m WHERE m.number = ANY(%(numbers)s::bigint[])
 
 -- name: contents
 SELECT m.id, m.scope, m.project_id, m.content, m.tags, m.version, m.last_edited_by, m.created_at, m.updated_at

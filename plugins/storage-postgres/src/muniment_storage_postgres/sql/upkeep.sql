@@ -65,7 +65,58 @@ ORDER BY c.relname
 -- answer for these; and what share of the pages they are, in percent.
 SELECT c.relname, 100 - 100 * c.relallvisible / (pg_relation_size(c.oid) / current_setting('block_size')::int)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent IN ('passage'::regclass, 'posting'::regclass, 'search_entry'::regclass)
+WHERE i.inhparent IN ('passage'::regclass, 'search_entry'::regclass)
     AND pg_relation_size(c.oid) / current_setting('block_size')::int > %(small)s::int
     AND c.relallvisible < 0.8 * pg_relation_size(c.oid) / current_setting('block_size')::int
 ORDER BY c.relname
+
+-- name: unsettled
+-- The scopes of which many memories are in no batch of postings.
+SELECT k.scope FROM search_keys k WHERE NOT k.settled
+GROUP BY k.scope HAVING count(*) >= %(least)s::int
+
+-- name: to_settle
+-- Memories of a scope that are in no batch, the newest first. Who is being changed is left for later.
+SELECT e.memory FROM search_entry e WHERE e.scope = %(scope)s::int AND e.batch = 0
+ORDER BY e.memory DESC LIMIT %(limit)s::int FOR UPDATE SKIP LOCKED
+
+-- name: keys_of
+-- What these memories are found by.
+SELECT k.memory, k.terms || k.tags FROM search_keys k
+WHERE k.scope = %(scope)s::int AND k.memory = ANY(%(memories)s::bigint[])
+ORDER BY k.memory
+
+-- name: settle
+-- Put these memories into a batch; its postings are pieces of one string, in the order of their keys.
+WITH batch AS (
+    INSERT INTO posting_batch (scope, memories) VALUES (%(scope)s, cardinality(%(memories)s::bigint[])) RETURNING number
+), entered AS (
+    UPDATE search_entry e SET batch = b.number FROM batch b
+    WHERE e.scope = %(scope)s::int AND e.memory = ANY(%(memories)s::bigint[])
+), keyed AS (
+    UPDATE search_keys k SET settled = true WHERE k.scope = %(scope)s::int AND k.memory = ANY(%(memories)s::bigint[])
+)
+INSERT INTO posting (scope, batch, key, holders)
+SELECT %(scope)s::int, b.number, p.key, substring(%(holders)b::bytea FROM p.start::int FOR p.size::int)
+FROM batch b CROSS JOIN unnest(%(keys)s::bigint[], %(starts)s::bigint[], %(sizes)s::bigint[]) AS p (key, start, size)
+
+-- name: dissolve
+-- Take back the batches of a scope of whose memories fewer than half are still in them; how many.
+WITH held AS (
+    SELECT e.batch, count(*) AS memories FROM search_entry e WHERE e.scope = %(scope)s::int GROUP BY e.batch
+), poor AS (
+    DELETE FROM posting_batch b
+    WHERE b.scope = %(scope)s::int
+        AND b.memories > 2 * coalesce((SELECT h.memories FROM held h WHERE h.batch = b.number), 0)
+    RETURNING b.number
+), freed AS (
+    UPDATE search_entry e SET batch = 0
+    WHERE e.scope = %(scope)s::int AND e.batch = ANY(ARRAY(SELECT p.number FROM poor p))
+    RETURNING e.memory
+), keyed AS (
+    UPDATE search_keys k SET settled = false FROM freed f WHERE k.scope = %(scope)s::int AND k.memory = f.memory
+), gone AS (
+    DELETE FROM posting p
+    WHERE p.scope = %(scope)s::int AND p.batch = ANY(ARRAY(SELECT o.number FROM poor o))
+)
+SELECT count(*) FROM poor

@@ -1,0 +1,97 @@
+"""Puts the words of what was written lately into batches of postings, and takes batches back that few memories are in.
+
+A write leaves the keys of its words beside the memory's entry, where a search reads all of them; that is cheap for some
+hundred memories of a scope. A search that met more of them has them settled when it is done, beside what is going on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from psycopg.errors import SerializationFailure
+
+from muniment.errors import MunimentError
+from muniment_storage_postgres import keys
+from muniment_storage_postgres.arrays import BigInts, bigints
+from muniment_storage_postgres.database import Connection, Database, rows, sent
+
+BATCH = 500
+"""Memories of a batch; two postings that all of them hold fit a page."""
+_log = logging.getLogger(__name__)
+
+
+class Settler:
+    """Settles the scopes of one database in the background, one at a time."""
+
+    def __init__(self) -> None:
+        self._wanted: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def want(self, database: Database, scopes: Iterable[int]) -> None:
+        """Have these settled soon; returns at once."""
+        self._wanted.update(scopes)
+        if self._wanted and self._task is None:
+            self._task = asyncio.create_task(self._settle(database))
+
+    async def close(self) -> None:
+        """Stop; a batch is there as a whole or not at all."""
+        task, self._task = self._task, None
+        self._wanted.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _settle(self, database: Database) -> None:
+        try:
+            while self._wanted:
+                scope = self._wanted.pop()
+                await database.write(lambda connection, scope=scope: settle(connection, scope))
+        except MunimentError as error:
+            _log.info("what was written lately is searched as it is, for now: %s", error)
+        finally:
+            self._task = None
+
+
+async def settle(connection: Connection, scope: int) -> int:
+    """Make all batches of a scope that are worth it, then take poor ones back; how many memories were put into one."""
+    done = 0
+    try:
+        while made := await _batch(connection, scope):
+            done += made
+        await rows(connection, "dissolve", {"scope": scope})
+    except SerializationFailure:
+        # A memory moved to another scope meanwhile.
+        _log.debug("scope %d will be settled another time", scope)
+    return done
+
+
+async def _batch(connection: Connection, scope: int) -> int:
+    """Make one batch, if there are enough memories for it; how many are in it."""
+    async with connection.transaction():
+        await connection.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        taken = await rows(connection, "to_settle", {"scope": scope, "limit": BATCH})
+        if len(taken) < BATCH:
+            return 0
+        # Their keys are read after they were locked, so that they are those of the entry that is locked.
+        memories = bigints([memory for (memory,) in taken])
+        found = await rows(connection, "keys_of", {"scope": scope, "memories": memories})
+        different, sizes, holders = keys.inverted(np.array([row[0] for row in found]), [row[1] for row in found])
+        sizes = sizes * keys.PACKED.itemsize
+        parameters = {
+            **{"scope": scope, "memories": memories, "keys": BigInts(different), "holders": holders},
+            **{"starts": BigInts(np.cumsum(sizes) - sizes + 1), "sizes": BigInts(sizes)},
+        }
+        await sent(connection, "settle", parameters)
+        return len(found)
+
+
+async def settle_all(connection: Connection) -> Sequence[str]:
+    """Settle every scope that is worth it; what was done, a sentence."""
+    scopes = await rows(connection, "unsettled", {"least": BATCH})
+    done = sum([await settle(connection, scope) for (scope,) in scopes])
+    if not done:
+        return ()
+    return (f"Settled the words of {done} memories: searches had to read all words of each.",)
