@@ -22,9 +22,10 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import add
 from typing import Final, Protocol, cast
 
@@ -117,20 +118,11 @@ def analyse(text: str) -> Terms:
     digit. Terms have 1 to `MAX_TERM` code points and hold neither NUL nor white space. Time is linear in the
     text.
     """
-    frequencies: dict[str, int] = {}
-    length = 0
-    plain = text.isascii()
-    for token, count in Counter(_tokens(text)).items():
-        if not plain and _UNSPACED_START.match(token):
-            characters = _characters(token)
-            pairs = _pairs(characters)
-            words = len(pairs)
-            terms = [*pairs, *characters] if len(characters) > 1 else pairs
-        else:
-            terms, words = _expanded(token)
-        length += count * words
-        _add(frequencies, terms, count)
-    return Terms(frequencies=frequencies, length=length)
+    tokens = _tokens(text)
+    usual = text.isascii() and max(map(len, tokens), default=0) <= MAX_TERM
+    found = list(map(_cached_expansion if usual else _expanded, tokens))
+    frequencies = Counter(chain.from_iterable([terms for terms, _ in found]))
+    return Terms(frequencies=dict(frequencies), length=sum([words for _, words in found]))
 
 
 def query_terms(text: str) -> Mapping[str, float]:
@@ -140,18 +132,14 @@ def query_terms(text: str) -> Mapping[str, float]:
     a memory that holds nothing else of the query, and hardly moves the order of the others. Runs of scripts without
     spaces ask for their pairs only, and a lone character for itself.
     """
-    terms: dict[str, int] = {}
-    for token, count in Counter(_tokens(text)).items():
-        unspaced = _UNSPACED_START.match(token)
-        _add(terms, _pairs(_characters(token)) if unspaced else _expanded(token)[0], count)
+    terms = Counter(
+        chain.from_iterable(
+            _pairs(_characters(token)) if _UNSPACED_START.match(token) else _expanded(token)[0]
+            for token in _tokens(text)
+        )
+    )
     light = STOP_WEIGHT if terms.keys() - _STOP_TERMS else 1.0
     return {term: count * (light if term in _STOP_TERMS else 1.0) for term, count in terms.items()}
-
-
-def _add(frequencies: dict[str, int], terms: Iterable[str], count: int) -> None:
-    # A Counter's own ways of adding take several times as long for the few terms of a token.
-    for term in terms:
-        frequencies[term] = frequencies.get(term, 0) + count
 
 
 def _tokens(text: str) -> list[str]:
@@ -184,12 +172,19 @@ def _pairs(characters: Sequence[str]) -> Sequence[str]:
     return pairs if isinstance(characters, str) else [_bounded(pair) for pair in pairs]
 
 
-def _expanded(token: str) -> tuple[tuple[str, ...], int]:
-    """A token's different terms, and how many words it counts as."""
+def _expanded(token: str) -> tuple[Sequence[str], int]:
+    """A token's terms, and how many words it counts as."""
+    if _UNSPACED_START.match(token):
+        characters = _characters(token)
+        pairs = _pairs(characters)
+        return [*pairs, *characters] if len(characters) > 1 else pairs, len(pairs)
     return _cached_expansion(token) if len(token) <= MAX_TERM else _expansion(token)
 
 
-def _expansion(token: str) -> tuple[tuple[str, ...], int]:
+def _expansion(token: str) -> tuple[Sequence[str], int]:
+    """The same of a token that has no script without spaces, each term once."""
+    if _is_plain(token):
+        return (_stem(token.casefold()),), 1 + len(token) // (MAX_TERM + 1)
     components = [part for part in _COMPONENT_ENDS.split(token) if _has_word(part)]
     terms: dict[str, None] = {}
     if len(components) != 1 or components[0] != token:
@@ -253,13 +248,19 @@ def _terms_of_identifier(name: str) -> Iterator[str]:
 def _terms_of_word(word: str) -> Iterator[str]:
     folded = word.casefold()
     yield _stem(folded)
+    if _is_plain(word):
+        return
     elided = folded.split("'")
     if len(elided) > 1 and any(len(part) > 2 for part in elided[1:]):
         yield from (_stem(part) for part in elided if len(part) > 1)
-    if not (folded.isalpha() and (word.islower() or word[1:].islower() or word.isupper())):
-        shapes = _WORD_SHAPES.findall(word)
-        if word.isascii() and 1 < len(shapes) <= 8 and "'" not in word:
-            yield from (_stem(shape.casefold()) for shape in shapes if len(shape) > 1 or shape.isdigit())
+    shapes = _WORD_SHAPES.findall(word)
+    if word.isascii() and 1 < len(shapes) <= 8 and "'" not in word:
+        yield from (_stem(shape.casefold()) for shape in shapes if len(shape) > 1 or shape.isdigit())
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a token is one word of letters, whose case tells no parts of it."""
+    return word.isalpha() and (word.islower() or word[1:].islower() or word.isupper())
 
 
 def _stem(word: str) -> str:

@@ -17,7 +17,7 @@ import hashlib
 import re
 import unicodedata
 import zlib
-from collections import deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
@@ -33,10 +33,10 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 # No alternative can run far and then fail, so that the time stays linear for any text.
 _ENDS = re.compile(
-    r"""(?=[\s。！？｡])(?:                                            # the first character of each, for speed
-        (?:\r\n|[\n\r\x0b\x0c\x85\u2028\u2029])(?:[^\S\n]*+\n)*+   # a line end and the blank lines after it
-      | (?:(?<=[.!?…])|(?<=[.!?…]["'”’»)\]]))[^\S\n\r]++            # the space after a sentence
-      | [。！？｡]++[”’」』）》】]*+                                    # the end of a sentence in CJK
+    r"""[\n\r\x0b\x0c\x85\u2028\u2029.!?…。！？｡](?:                      # the first character of each, for speed
+        (?:(?<=\r)\n?+|(?<=[\n\x0b\x0c\x85\u2028\u2029]))(?:[^\S\n]*+\n)*+  # a line end and the blank lines after it
+      | (?<=[.!?…])["'”’»)\]]?+(?P<space>[^\S\n\r\x0b\x0c\x85\u2028\u2029][^\S\n\r]*+)  # that after a sentence
+      | (?<=[。！？｡])[。！？｡]*+[”’」』）》】]*+                             # the end of a sentence in CJK
     )""",
     re.VERBOSE,
 )
@@ -114,10 +114,11 @@ def digest(text: str) -> str:
 def _segments(content: str) -> Iterator[str]:
     ends: list[int] = []
     for match in _ENDS.finditer(content):
-        if ends and ends[-1] == match.start():
+        end = match.end()
+        if ends and ends[-1] == match.start(match.lastgroup or 0):
             ends.pop()
-        if match.end() == len(content) or not _joined(content, 0, match.end()):
-            ends.append(match.end())
+        if end == len(content) or not _joined(content, 0, end):
+            ends.append(end)
     for start, end in pairwise([0, *ends, len(content)]):
         if start < end:
             yield content[start:end]
@@ -131,14 +132,17 @@ def _pieces(segment: str) -> list[str]:
 
 def _atoms(segment: str) -> tuple[list[str], list[int]]:
     """The smallest parts of a segment, and the key of the boundary after each: words before characters."""
+    words = _WORD.findall(segment)
+    ends = [_key(0, word.encode("utf-8", "surrogatepass")) for word in words]
+    if len(words) > 1 and max(map(len, words)) <= _LONG_WORD:
+        return words, ends
     atoms: list[str] = []
     keys: list[int] = []
-    words = _WORD.findall(segment)
-    for word in words:
+    for word, key in zip(words, ends, strict=True):
         parts = [word] if len(word) <= _LONG_WORD and len(words) > 1 else _clusters(word)
         atoms.extend(parts)
         keys.extend(_keys_inside(word, parts))
-        keys.append(_key(0, word.encode("utf-8", "surrogatepass")))
+        keys.append(key)
     return atoms, keys
 
 
@@ -216,20 +220,23 @@ def _cuts(keys: Sequence[int], sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _local_minima(keys: Sequence[int], offsets: Sequence[int], near: int) -> list[int]:
+    """The boundaries with the least key within `near` on either side, the first of equal ones; near an edge is none."""
+
+    def least(start: int, end: int) -> int:
+        among = keys[start - 1 : end - 1]
+        return start + among.index(min(among))
+
+    last = len(offsets) - 1
     minima: list[int] = []
-    window: deque[int] = deque()
-    ahead = 1
-    for place in range(1, len(offsets) - 1):
-        while ahead < len(offsets) - 1 and offsets[ahead] <= offsets[place] + near:
-            while window and keys[window[-1] - 1] > keys[ahead - 1]:
-                window.pop()
-            window.append(ahead)
-            ahead += 1
-        while offsets[window[0]] < offsets[place] - near:
-            window.popleft()
-        far_from_edges = near <= offsets[place] <= offsets[-1] - near
-        if window[0] == place and far_from_edges:
-            minima.append(place)
+    place, stop = bisect_left(offsets, near, 1), bisect_right(offsets, offsets[-1] - near, 1, last)
+    while place < stop:
+        # Of those that are near each other only the least can be one.
+        after = bisect_right(offsets, offsets[place] + near, place, stop)
+        found = least(place, after)
+        start = bisect_left(offsets, offsets[found] - near, 1)
+        if found == least(start, bisect_right(offsets, offsets[found] + near, found, last)):
+            minima.append(found)
+        place = after
     return minima
 
 

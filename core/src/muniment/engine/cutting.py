@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import TypeAlias
 
 from muniment import passages
 from muniment.ports import Embedder
@@ -16,11 +17,8 @@ LONG_TEXT = 4_000
 """Characters from which on cutting leaves the event loop."""
 
 
-class _Sized(NamedTuple):
-    """A part of a content, and its size in the embedder's tokens."""
-
-    text: str
-    tokens: int
+_Sized: TypeAlias = tuple[str, int]
+"""A part of a content, and its size in the embedder's tokens."""
 
 
 async def cut(content: str, embedder: Embedder, limit: int) -> dict[str, str]:
@@ -36,7 +34,7 @@ async def cut_all(contents: Sequence[str], embedder: Embedder, limit: int) -> li
     units = await _halved(split, embedder, limit)
     joined = await asyncio.to_thread(_grouped, units, limit) if aside else _grouped(units, limit)
     fitting = await _halved(joined, embedder, limit)
-    return [{passages.digest(one.text): one.text for one in parts if one.text.strip()} for parts in fitting]
+    return [{passages.digest(text): text for text, _ in parts if text.strip()} for parts in fitting]
 
 
 def _split(contents: Sequence[str]) -> list[list[str]]:
@@ -48,7 +46,7 @@ def _grouped(contents: list[list[_Sized]], limit: int) -> list[list[str]]:
     return [
         [
             text
-            for text in passages.group([one.text for one in units], [min(one.tokens, limit) for one in units], limit)
+            for text in passages.group([text for text, _ in units], [min(tokens, limit) for _, tokens in units], limit)
             if text.strip()
         ]
         for units in contents
@@ -64,7 +62,7 @@ async def _halved(contents: list[list[str]], embedder: Embedder, limit: int) -> 
     while any(_too_long(one, limit) for content in parts for one in content):
         # Only what was halved is counted anew.
         halves = await _sized(
-            [[*passages.halves(one.text)] for content in parts for one in content if _too_long(one, limit)], embedder
+            [[*passages.halves(one[0])] for content in parts for one in content if _too_long(one, limit)], embedder
         )
         made = iter(halves)
         parts = [
@@ -74,11 +72,12 @@ async def _halved(contents: list[list[str]], embedder: Embedder, limit: int) -> 
 
 
 def _too_long(one: _Sized, limit: int) -> bool:
-    return one.tokens > limit and len(one.text) > 1
+    text, tokens = one
+    return tokens > limit and len(text) > 1
 
 
 async def _sized(contents: list[list[str]], embedder: Embedder) -> list[list[_Sized]]:
     """Each content's parts with their sizes, which are asked for all at once."""
     texts = [text for content in contents for text in content]
-    sized = iter([_Sized(*one) for one in zip(texts, await embedder.count_tokens(texts), strict=True)])
-    return [[next(sized) for _ in content] for content in contents]
+    sized = iter(list(zip(texts, await embedder.count_tokens(texts), strict=True)))
+    return [list(islice(sized, len(content))) for content in contents]

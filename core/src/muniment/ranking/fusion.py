@@ -90,6 +90,7 @@ def fuse(
     )
     return in_order(
         Columns(identities, meaning, words, tags),
+        pooled=False,
         ceiling=ceiling,
         fusion=fusion,
         weight=weight,
@@ -108,15 +109,11 @@ class Columns:
     words: NDArray[np.float64]
     tags: NDArray[np.float64]
 
-    def only(self, kept: NDArray[np.bool_]) -> Columns:
-        """Some of the candidates."""
-        identities = [self.identities[place] for place in np.flatnonzero(kept).tolist()]
-        return Columns(identities, self.meaning[kept], self.words[kept], self.tags[kept])
-
 
 def in_order(
     candidates: Columns,
     *,
+    pooled: bool,
     ceiling: float,
     fusion: Fusion,
     weight: float,
@@ -124,35 +121,42 @@ def in_order(
     offset: int,
     limit: int | None,
 ) -> list[Ranked]:
-    """A part of the fused order. All sums are added up in one order, so that equal memories tie on every machine."""
+    """A part of the fused order. All sums are added up in one order, so that equal memories tie on every machine.
+
+    With `pooled` a memory that is in no ranker's pool is not in the result; meaning's holds scores below 0 too.
+    """
     legs = (candidates.meaning, candidates.words, candidates.tags)
-    ranks = [ranks_of(leg) for leg in legs]
-    scores = np.zeros(len(candidates.identities))
+    ranks = [ranks_of(leg, above=above) for leg, above in zip(legs, (-np.inf, 0.0, 0.0), strict=True)]
+    pools = [(of_leg > 0) & (of_leg <= POOL) for of_leg in ranks]
+    matches = [leg > 0.0 for leg in legs]
     if fusion is Fusion.rrf:
-        for of_leg in ranks:
-            scores += np.where((of_leg > 0) & (of_leg <= POOL), 1.0 / (RRF_K + of_leg), 0.0)
+        scores = np.zeros(len(candidates.identities))
+        for of_leg, pool, matching in zip(ranks, pools, matches, strict=True):
+            scores += np.where(pool & matching, 1.0 / (RRF_K + of_leg), 0.0)
     else:
-        share = weight if np.any(candidates.meaning > -np.inf) else 0.0
-        meaning, words, tags = (np.where(of_leg > 0, leg, 0.0) for of_leg, leg in zip(ranks, legs, strict=True))
+        share = weight if ranks[0].any() else 0.0
+        meaning, words, tags = (np.where(matching, leg, 0.0) for matching, leg in zip(matches, legs, strict=True))
         share_of_words = words / ceiling if ceiling > 0.0 else np.zeros(len(words))
         scores = share * meaning + (1.0 - share) * share_of_words + TAG_WEIGHT * tags
-    order = np.argsort(-scores, kind="stable")
-    order = order[(scores[order] > 0.0) & (scores[order] >= (0.0 if min_score is None else min_score))]
+    kept = (scores > 0.0) & (scores >= (0.0 if min_score is None else min_score))
+    if pooled:
+        kept &= pools[0] | pools[1] | pools[2]
+    found = np.flatnonzero(kept)
+    order = found[np.argsort(-scores[found], kind="stable")]
     page = order[offset:] if limit is None else order[offset : offset + limit]
+    identities = [candidates.identities[place] for place in map(int, page)]
+    hits = (_hits(of_leg[page], leg[page]) for of_leg, leg in zip(ranks, legs, strict=True))
     return [
-        Ranked(
-            id=candidates.identities[place],
-            score=float(scores[place]),
-            meaning=_hit(ranks[0], candidates.meaning, place),
-            words=_hit(ranks[1], candidates.words, place),
-            tags=_hit(ranks[2], candidates.tags, place),
-        )
-        for place in map(int, page)
+        Ranked(id=identity, score=score, meaning=meaning, words=words, tags=tags)
+        for identity, score, meaning, words, tags in zip(identities, scores[page].tolist(), *hits, strict=True)
     ]
 
 
-def _hit(ranks: NDArray[np.int64], leg: NDArray[np.float64], place: int) -> RankerHit | None:
-    return RankerHit(rank=int(ranks[place]), score=float(leg[place])) if ranks[place] else None
+def _hits(ranks: NDArray[np.int64], scores: NDArray[np.float64]) -> list[RankerHit | None]:
+    return [
+        RankerHit(rank=rank, score=score) if score > 0.0 else None
+        for rank, score in zip(ranks.tolist(), scores.tolist(), strict=True)
+    ]
 
 
 def ranks_of(scores: NDArray[np.float64], *, above: float = 0.0) -> NDArray[np.int64]:
@@ -161,9 +165,8 @@ def ranks_of(scores: NDArray[np.float64], *, above: float = 0.0) -> NDArray[np.i
     Below the pool all ranks are `POOL + 1`.
     """
     ranks = np.zeros(len(scores), dtype=np.int64)
-    matches = np.flatnonzero(scores > above)
-    if not len(matches):
-        return ranks
-    order = matches[np.argsort(-scores[matches], kind="stable")]
-    ranks[order] = np.minimum(np.arange(1, len(order) + 1), POOL + 1)
+    matches = np.count_nonzero(scores > above)
+    if matches:
+        order = np.argsort(-scores, kind="stable")[:matches]
+        ranks[order] = np.minimum(np.arange(1, matches + 1), POOL + 1)
     return ranks

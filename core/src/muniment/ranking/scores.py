@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from muniment.ranking.fusion import POOL, WEIGHT, Columns, Fusion, Ranked, in_order, ranks_of
+from muniment.ranking.fusion import POOL, WEIGHT, Columns, Fusion, Ranked, in_order
 from muniment.ranking.words import Postings, Statistics, bm25_ceiling, bm25_of_all
 
 
@@ -31,21 +31,19 @@ class Scores:
         Where nothing matches by words or by tags, the order by meaning is the fused one, so that its first `wanted`
         will do for as many hits.
         """
-        words, tags = _first(self.words), _first(self.tags)
-        size = POOL if words or tags else min(wanted, POOL)
-        return sorted({*_first(self.meaning, above=-np.inf, blur=blur, size=size), *words, *tags})
+        others = _first(self.words) | _first(self.tags)
+        size = POOL if others.any() else min(wanted, POOL)
+        return np.flatnonzero(_first(self.meaning, above=-np.inf, blur=blur, size=size) | others).tolist()
 
     def fuse(
         self, places: Mapping[str, int], *, fusion: Fusion, min_score: float | None, offset: int, limit: int
     ) -> list[Ranked]:
         """`fuse` of the candidates whose `places` are given by id; their scores are exact."""
         identities = sorted(places)
-        at = np.array([places[identity] for identity in identities], dtype=np.int64)
-        candidates = Columns(identities, self.meaning[at], self.words[at], self.tags[at])
-        pools = (ranks_of(candidates.meaning, above=-np.inf), ranks_of(candidates.words), ranks_of(candidates.tags))
-        kept = candidates.only(np.logical_or.reduce([(ranks > 0) & (ranks <= POOL) for ranks in pools]))
+        at = np.fromiter(map(places.__getitem__, identities), dtype=np.int64, count=len(identities))
         return in_order(
-            kept,
+            Columns(identities, self.meaning[at], self.words[at], self.tags[at]),
+            pooled=True,
             ceiling=self.ceiling,
             fusion=fusion,
             weight=WEIGHT,
@@ -82,10 +80,12 @@ def scores_of_all(
     )
 
 
-def _first(scores: NDArray[np.float64], *, above: float = 0.0, blur: float = 0.0, size: int = POOL) -> list[int]:
-    """The places of the `size` highest scores, and of all that tie with the last of them."""
-    places = np.flatnonzero(scores > above)
-    if len(places) > size:
-        least = np.partition(scores[places], -size)[-size]
-        places = places[scores[places] >= least - 2 * blur]
-    return places.tolist()
+def _first(
+    scores: NDArray[np.float64], *, above: float = 0.0, blur: float = 0.0, size: int = POOL
+) -> NDArray[np.bool_]:
+    """Which are the `size` highest scores, and all that tie with the last of them."""
+    matches = scores > above
+    if np.count_nonzero(matches) <= size:
+        return matches
+    least = np.partition(scores[matches], -size)[-size]
+    return matches & (scores >= least - 2 * blur)
