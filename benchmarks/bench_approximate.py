@@ -136,8 +136,8 @@ def load(conninfo: str, schema: str, draw: Draw) -> Floats:
             for number, owner, which, _ in rows:
                 of = (f"{owner}-{which}", number, scopes[owner], access.user_key(owner), "user", owner)
                 sink.write_row((*of, "words", [], 1, owner, "2024-01-01Z", "2024-01-01Z", False, [1]))
-        entries = [(scopes[owner], number, 1, 0, "none") for number, owner, _, _ in rows]
-        copy(connection, "search_entry", "int4 int8 int4 int4 text", entries)
+        entries = [(scopes[owner], number, 1, 0, "none", 0) for number, owner, _, _ in rows]
+        copy(connection, "search_entry", "int4 int8 int4 int4 text int8", entries)
         passages = [
             (scopes[owner], 1, number, f"{part:032x}", Vector(vector))
             for number, owner, _, made in rows

@@ -21,7 +21,7 @@ SET synchronous_commit = off;
 SET maintenance_work_mem = '512MB'
 """
 _DERIVED = """
-INSERT INTO search_entry SELECT a.scope, a.number, t.length, 0, '{analyser}'
+INSERT INTO search_entry SELECT a.scope, a.number, t.length, 0, '{analyser}', 0
 FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
 INSERT INTO search_keys SELECT a.scope, a.number, false, t.terms, a.tags
 FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;

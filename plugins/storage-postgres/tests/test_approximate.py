@@ -40,7 +40,7 @@ WITH made AS (
     FROM generate_series(1, %(count)s) n
     RETURNING number, id, tags
 ), entries AS (
-    INSERT INTO search_entry SELECT %(scope)s, number, 1, 0, 'none' FROM made
+    INSERT INTO search_entry SELECT %(scope)s, number, 1, 0, 'none', 0 FROM made
 ), keyed AS (
     INSERT INTO search_keys
     SELECT %(scope)s, number, false, '', CASE WHEN tags <> '{}' THEN %(rare)s ELSE ''::bytea END FROM made

@@ -41,7 +41,7 @@ from muniment.ports import (
     Selector,
 )
 from muniment.ranking import Fusion
-from muniment_storage_postgres import database, search
+from muniment_storage_postgres import database, search, vectors
 from muniment_storage_postgres.database import Connection
 from muniment_storage_postgres.records import Parameters
 from muniment_storage_postgres.sql import STATEMENTS
@@ -143,6 +143,7 @@ def plans(grown: Mapping[str, float], monkeypatch: pytest.MonkeyPatch) -> Plans:
 
     for module in (database, search):
         monkeypatch.setattr(module, "sent", sent)
+    monkeypatch.setattr(vectors, "WORTH", 10)
     return made
 
 
@@ -221,13 +222,13 @@ async def reads(storage: PostgresStorage, writer: Any) -> None:
 
 
 async def searches(storage: PostgresStorage, writer: Any) -> None:
-    """Searches by meaning, by words, by tags, by all of them, and narrowed."""
+    """Searches by meaning, by words, by tags, by all of them, and narrowed; the second reads vectors to keep them."""
     nothing = SearchQuery({}, frozenset(), None, None, Fusion.weighted, None, 0, 5)
     by_meaning = replace(nothing, vector=VECTOR, space=SPACE)
     by_words = replace(nothing, terms={"word-203": 1.0, "word-220": 1.0})
     by_tags = replace(nothing, tags=frozenset({"tag-6"}))
     everything = replace(by_meaning, terms=by_words.terms, tags=by_tags.tags)
-    for query in (by_meaning, by_words, by_tags, everything):
+    for query in (by_meaning, by_meaning, by_words, by_tags, everything):
         assert await storage.search(AUDIENCE, Selector(), query)
     assert await storage.search(AUDIENCE, Selector(scope=Scope.USER), everything)
     assert await storage.search(AUDIENCE, Selector(tags=("tag-6",)), everything)

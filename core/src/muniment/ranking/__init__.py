@@ -11,6 +11,7 @@ Three rankers: *meaning* (cosine of the best passage), *words* (BM25), *tags* (o
 from __future__ import annotations
 
 from muniment.ranking.fusion import POOL, RRF_K, TAG_WEIGHT, WEIGHT, Fusion, Legs, Ranked, fuse
+from muniment.ranking.keeping import GrowingMatrix, Kept
 from muniment.ranking.meaning import PassageMatrix, cosines, lengths_of, margin
 from muniment.ranking.scores import Scores, scores_of_all
 from muniment.ranking.tags import query_tags, tag_overlap
@@ -24,6 +25,8 @@ __all__ = [
     "WEIGHT",
     "B",
     "Fusion",
+    "GrowingMatrix",
+    "Kept",
     "Legs",
     "PassageMatrix",
     "Postings",

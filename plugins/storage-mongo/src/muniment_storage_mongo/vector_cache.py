@@ -1,13 +1,12 @@
 """What a process keeps in mind of a scope: who is live, how long they are, and their vectors in one space.
 
 An ``Entry`` is a value: it says what was in one snapshot, and a change makes another one. So searches that are under
-way at different moments do not disturb each other. Owns the budget. The arithmetic on vectors is ``ranking``'s; what
-has changed since, and reading it, are ``corpus``'s. numpy alone.
+way at different moments do not disturb each other. The arithmetic on vectors and the budget are ``ranking``'s; what has
+changed since, and reading it, are ``corpus``'s. numpy alone.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ports import Vector
-from muniment.ranking import PassageMatrix, lengths_of
+from muniment.ranking import GrowingMatrix, Kept, PassageMatrix, lengths_of
 from muniment_storage_mongo.postings import KnownPostings
 
 Key: TypeAlias = tuple[str, str | None]
@@ -27,7 +26,6 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 _BYTES_OF_AN_ID = 250
 """What an id costs in a list, as a key and with its length."""
-_SPARE = 1.25
 _GONE_ROWS = 1_024
 """So many rows of what is gone are carried along before the matrix is made anew, and at most as many as are live."""
 
@@ -46,30 +44,6 @@ class Rows:
     terms: Sequence[Mapping[str, int]] | None = None
 
 
-class _Buffer:
-    """A matrix that grows at its end. Who holds the first ``used`` rows may add to them without copying."""
-
-    def __init__(self, rows: Matrix) -> None:
-        self.array = rows
-        self.used = len(rows)
-
-    def with_rows(self, count: int, rows: Matrix) -> _Buffer:
-        """A buffer that begins with the first ``count`` rows of this one and goes on with ``rows``."""
-        if not len(rows):
-            return self
-        if not count:
-            return _Buffer(rows)
-        wanted = count + len(rows)
-        target = self
-        if count != self.used or wanted > len(self.array):
-            array = np.empty((int(wanted * _SPARE), self.array.shape[1]), dtype=np.float32)
-            array[:count] = self.array[:count]
-            target = _Buffer(array)
-        target.array[count:wanted] = rows
-        target.used = wanted
-        return target
-
-
 class Entry:
     """Everything live of a scope in one snapshot. ``seen`` is the revision of each of the scope's lanes in it.
 
@@ -82,7 +56,7 @@ class Entry:
         ids: list[str],
         lengths: Numbers,
         owners: Numbers,
-        buffer: _Buffer,
+        buffer: GrowingMatrix,
         norms: Matrix,
         postings: KnownPostings | None = None,
     ) -> None:
@@ -98,7 +72,7 @@ class Entry:
     def of(cls, seen: Mapping[int, int], rows: Rows) -> Entry:
         """An entry of all that was read."""
         vectors = np.ascontiguousarray(rows.vectors, dtype=np.float32)
-        return cls(seen, list(rows.ids), rows.lengths, rows.owners, _Buffer(vectors), lengths_of(vectors))
+        return cls(seen, list(rows.ids), rows.lengths, rows.owners, GrowingMatrix(vectors), lengths_of(vectors))
 
     @property
     def size(self) -> int:
@@ -141,38 +115,10 @@ class Entry:
     def _compact(self) -> Entry:
         passages = self._passages
         live = np.flatnonzero(passages.owners >= 0)
-        buffer = _Buffer(passages.vectors[live])
+        buffer = GrowingMatrix(passages.vectors[live])
         owners, lengths = passages.owners[live], passages.lengths[live]
         return Entry(self.seen, self.ids, self.lengths, owners, buffer, lengths, self.postings)
 
 
-class VectorCache:
-    """The entries that were used last, up to a budget in bytes. One that is larger is not kept."""
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._used = 0
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
-
-    def get(self, key: Key) -> Entry | None:
-        """An entry, which counts as used now."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-        return entry
-
-    def put(self, key: Key, entry: Entry) -> None:
-        """Keep an entry in the place of the one with its key; those that were not used for longest make room."""
-        self.drop(key)
-        if entry.size > self._budget:
-            return
-        self._entries[key] = entry
-        self._used += entry.size
-        while self._used > self._budget:
-            _, oldest = self._entries.popitem(last=False)
-            self._used -= oldest.size
-
-    def drop(self, key: Key) -> None:
-        """Forget an entry."""
-        known = self._entries.pop(key, None)
-        self._used -= known.size if known else 0
+VectorCache: TypeAlias = Kept[Key, Entry]
+"""The entries that were used last, up to a budget in bytes."""

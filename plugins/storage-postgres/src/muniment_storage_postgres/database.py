@@ -67,6 +67,8 @@ class Database:
         self._search_path = search_path
         self._options = options
         self._revive = revive
+        self.forget: Callable[[], None] = lambda: None
+        """Called where a connection was lost: the next one may be to a server that lacks what this one had."""
         self._mending = asyncio.Lock()
         self._closed = False
         self._vector: TypeInfo | None = None
@@ -200,6 +202,7 @@ class Database:
                 raise closed() from error
             if _is_alive(connection):
                 return pool, connection
+            self.forget()
             await connection.close()
             await pool.putconn(connection)
 
@@ -220,6 +223,7 @@ class Database:
                 raise refusals.of_connection(error, self._place) from error
             if self._closed:
                 raise closed()
+            self.forget()
             self._pool = self._new_pool()
             await self._pool.open(wait=False)
         await suspect.close()

@@ -6,7 +6,7 @@ that its entry names, and nowhere else: what other batches say of it was true of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,34 +30,43 @@ _READABLE, _DISTANCES, _UNSETTLED = 0, -1, -2
 
 @dataclass(frozen=True)
 class Readable:
-    """Every live memory of the readable scopes: number, length, batch, and whether the selector takes its scope."""
+    """Every live memory of the readable scopes: number, length, scope, batch, and whether the selector takes it."""
 
     numbers: Numbers
     lengths: Numbers
+    scopes: Numbers
     batches: Numbers
     selected: NDArray[np.bool_]
 
-    def places(self, numbers: Numbers, batches: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Where memories of batches are, and which of them are of that batch still."""
+    def in_batches(self, numbers: Numbers, batches: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+        """Where memories are, and which of them are here and in these batches."""
+        return self._where(numbers, self.batches, batches)
+
+    def in_scope(self, numbers: Numbers, scope: int) -> tuple[Numbers, NDArray[np.bool_]]:
+        """Where memories are, and which of them are here and in this scope."""
+        return self._where(numbers, self.scopes, scope)
+
+    def _where(self, numbers: Numbers, column: Numbers, wanted: Numbers | int) -> tuple[Numbers, NDArray[np.bool_]]:
         if not len(self.numbers):
             return np.zeros_like(numbers), np.zeros(len(numbers), dtype=np.bool_)
         places = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
-        return places, (self.numbers[places] == numbers) & (self.batches[places] == batches)
+        return places, (self.numbers[places] == numbers) & (column[places] == wanted)
 
 
-def readable(answers: Sequence[Row]) -> Readable:
-    """Place 0 of ``scores``."""
-    rows = [(selected, packed, batches) for place, selected, packed, batches in answers if place == _READABLE]
+def readable(answers: Sequence[Row], selected: Sequence[int]) -> Readable:
+    """Place 0 of ``scores``; the selector takes the ``selected`` scopes."""
+    rows = [(scope, packed, batches) for place, scope, packed, batches in answers if place == _READABLE]
     packed = _joined([elements(row[1], NUMBER) for row in rows])
     batches = [elements(row[2], SMALL) for row in rows]
-    selected = _joined([np.full(len(one), row[0]) for row, one in zip(rows, batches, strict=True)])
+    scopes = _joined([np.full(len(one), row[0]) for row, one in zip(rows, batches, strict=True)])
     order = np.argsort(packed)
-    packed = packed[order]
+    packed, scopes = packed[order], scopes[order]
     return Readable(
         numbers=packed >> _LENGTH_BITS,
         lengths=packed & _LENGTH,
+        scopes=scopes,
         batches=_joined(batches)[order],
-        selected=selected[order] > 0,
+        selected=np.isin(scopes, selected),
     )
 
 
@@ -74,7 +83,7 @@ def by_key(answers: Sequence[Row], among: Readable, keys: Sequence[int]) -> list
         entries += held, loose[alone]
         numbers += held >> FREQUENCY_BITS, memories[alone]
         batches += of_batch, np.full(len(alone), _NOWHERE)
-    places, there = among.places(_joined(numbers), _joined(batches))
+    places, there = among.in_batches(_joined(numbers), _joined(batches))
     frequencies = _joined(entries) & FREQUENCY
     ends = np.cumsum([len(one) for one in entries])[1::2].tolist()
     of_key = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
@@ -97,6 +106,15 @@ def unsettled(answers: Sequence[Row], least: int) -> list[int]:
 def passages(answers: Sequence[Row]) -> int:
     """How many passages there are at place -1."""
     return sum(len(elements(memories, NUMBER)) for place, _, memories, _ in answers if place == _DISTANCES)
+
+
+def compared(answers: Sequence[Row], among: Readable) -> Mapping[int, int]:
+    """How many passages of each scope there are at place -1."""
+    numbers = _joined([elements(memories, NUMBER) for place, _, memories, _ in answers if place == _DISTANCES])
+    if not len(numbers):
+        return {}
+    scopes, counts = np.unique(among.scopes[np.searchsorted(among.numbers, numbers)], return_counts=True)
+    return dict(zip(scopes.tolist(), counts.tolist(), strict=True))
 
 
 def nearest(answers: Sequence[Row], among: Readable) -> NDArray[np.float64]:

@@ -140,12 +140,14 @@ search_entry = Table(
     _integer("length"),
     _integer("batch"),
     _text("analyser"),
+    _number("changed"),
     PrimaryKeyConstraint("scope", "memory", name="search_entry_pkey", postgresql_include=["length", "batch"]),
     Index("search_entry_analyser", "analyser"),
+    Index("search_entry_changed", "scope", "changed"),
     postgresql_partition_by="HASH (scope)",
 )
 """A live memory as a search counts it, and the batch of postings that says what it is found by; 0 if that is read from
-its ``search_keys``."""
+its ``search_keys``. ``changed`` is the transaction that changed its passages last."""
 
 search_keys = Table(
     "search_keys",

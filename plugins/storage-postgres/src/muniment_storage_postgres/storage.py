@@ -59,7 +59,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
         self._life = asyncio.Lock()
         self._revision: str | None = None
         self._scopes: dict[str, int] = {}
-        self._names = search.Names()
+        self._mind = search.Mind(server.options.vector_cache_mb * 1_000_000)
         self._settler = Settler()
 
     # ------------------------------------------------------------ life
@@ -118,12 +118,18 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
             standing = await self._server.inspect(conninfo)
         self._revision = standing.revision
         database = self._server.database(conninfo, standing)
+        database.forget = self._forget
         try:
             await database.open()
         except BaseException:
             await database.close()
             raise
         return database
+
+    def _forget(self) -> None:
+        """Forget what is kept in mind of the database."""
+        self._scopes.clear()
+        self._mind.forget()
 
     @property
     def _database(self) -> Database:
@@ -209,7 +215,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
         """The fused order over the readable live memories."""
         database = self._database
         searched = await database.read(
-            lambda connection: search.search(connection, self._names, audience, selector, query)
+            lambda connection: search.search(connection, self._mind, audience, selector, query)
         )
         self._settler.want(database, searched.unsettled)
         return searched.found

@@ -68,11 +68,18 @@ coalesce((
     FROM (SELECT DISTINCT unnest(c.tags) AS tag) t
 ), '')
 
+-- name: this_transaction
+-- What `search_entry.changed` is for a mutation of the passages: a snapshot tells by it whether it was committed before.
+pg_current_xact_id()::text::bigint
+
 -- name: new_entry
 -- What a memory is found by from now on; a search reads its keys until they are settled.
 , entered AS (
-    INSERT INTO search_entry (scope, memory, length, batch, analyser)
-    SELECT c.scope_number, c.number, %(length)s::int, 0, %(analyser)s FROM changed c
+    INSERT INTO search_entry (scope, memory, length, batch, analyser, changed)
+    SELECT
+        c.scope_number, c.number, %(length)s::int, 0, %(analyser)s,
+-- include: this_transaction
+    FROM changed c
 ), keyed AS (
     INSERT INTO search_keys (scope, memory, settled, terms, tags)
     SELECT
@@ -144,7 +151,9 @@ WITH
 -- include: has_space
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
-    UPDATE search_entry e SET length = %(length)s::int, batch = 0, analyser = %(analyser)s
+    UPDATE search_entry e SET
+        length = %(length)s::int, batch = 0, analyser = %(analyser)s, changed =
+-- include: this_transaction
     FROM changed c
     WHERE e.scope = %(scope)s::int AND e.memory = c.number
     RETURNING c.number, c.tags
@@ -225,6 +234,9 @@ WITH
     UPDATE search_entry e SET
         scope = c.scope_number,
         batch = 0,
+        changed =
+-- include: this_transaction
+        ,
         length = coalesce(%(length)s::int, e.length),
         analyser = coalesce(%(analyser)s::text, e.analyser)
     FROM changed c

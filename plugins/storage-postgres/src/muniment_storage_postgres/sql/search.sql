@@ -6,8 +6,8 @@
 -- each, the memory is in the upper bits and the other in the lower 20.
 
 -- name: scopes
--- The readable scopes that have had a memory, whether the selector takes them, the number of the query's space, and whether
--- the scope has outgrown exact search there.
+-- The readable scopes that have had a memory, whether the selector takes them, the number of the query's space, whether the
+-- scope has outgrown exact search there, and the oldest transaction that this snapshot may not have seen.
 WITH
 -- include: readable
 ,
@@ -17,27 +17,21 @@ SELECT
     (%(scope_key)s::text IS NULL OR r.scope_key = %(scope_key)s::text)
         AND (%(scope)s::text IS NULL OR r.scope = %(scope)s::text),
     (SELECT w.number FROM wanted w),
-    EXISTS (SELECT FROM approximate a WHERE a.space = (SELECT w.number FROM wanted w) AND a.scope = s.number)
+    EXISTS (SELECT FROM approximate a WHERE a.space = (SELECT w.number FROM wanted w) AND a.scope = s.number),
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r.scope_key) s
 
 -- name: scores
--- Place 0: every live memory that the audience reads with its length, whether or not the selector takes it, since the
--- statistics count them all, and the batch that its postings are in. Place 1 and on: who held each key, as batches of
--- postings have it, and of each batch its number and how many. Place -2: the keys of the memories of a scope that are in no
--- batch, and of each its number and how many. Place -1 as in `scanned`.
-SELECT 0 AS place, 1::bigint AS number, array_send(l.memories) AS packed, array_send(l.batches) AS beside
-FROM (
-    SELECT array_agg((e.memory << 20) | e.length) AS memories, array_agg(e.batch) AS batches
-    FROM search_entry e WHERE e.scope = ANY(%(selected)s::int[])
-) l
-WHERE l.memories IS NOT NULL
-UNION ALL
-SELECT 0, 0, array_send(l.memories), array_send(l.batches)
-FROM (
-    SELECT array_agg((e.memory << 20) | e.length) AS memories, array_agg(e.batch) AS batches
-    FROM search_entry e WHERE e.scope = ANY(%(others)s::int[])
-) l
-WHERE l.memories IS NOT NULL
+-- Place 0, for each scope: every live memory that the audience reads with its length, whether or not the selector takes it,
+-- since the statistics count them all, and the batch that its postings are in. Place 1 and on: who held each key, as batches
+-- of postings have it, and of each batch its number and how many. Place -2, for each scope: the keys of the memories that
+-- are in no batch, and of each memory its number and how many. Place -3: the memories of `known` scopes of which passages
+-- have changed `since`. Place -4: their passages. Place -1 as in `scanned`.
+SELECT
+    0 AS place, e.scope AS scope, array_send(array_agg((e.memory << 20) | e.length)) AS packed,
+    array_send(array_agg(e.batch)) AS beside
+FROM search_entry e WHERE e.scope = ANY(%(scopes)s::int[])
+GROUP BY e.scope
 UNION ALL
 SELECT
     k.place::int, NULL, string_agg(p.holders, ''),
@@ -55,11 +49,21 @@ FROM search_keys k
 WHERE k.scope = ANY(%(scopes)s::int[]) AND NOT k.settled AND %(keys)s::bigint[] <> '{}'
 GROUP BY k.scope
 UNION ALL
+SELECT -3, NULL, array_send(array_agg(e.memory)), NULL
+FROM search_entry e WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
+HAVING count(*) > 0
+UNION ALL
+SELECT -4, p.scope, array_send(array_agg(p.memory)), string_agg(vector_send(p.embedding), '')
+FROM search_entry e JOIN passage p ON p.scope = e.scope AND p.memory = e.memory
+WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
+    AND p.scope = ANY(%(known)s::int[]) AND p.space = %(space)s::int
+GROUP BY p.scope
+UNION ALL
 -- include: scanned
 
 -- name: scanned
 -- Place -1: every passage of some scopes as two arrays in one order; no index can approximate it.
-SELECT -1, NULL::bigint, array_send(d.memories), array_send(d.distances)
+SELECT -1, NULL::int, array_send(d.memories), array_send(d.distances)
 FROM (
     SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
     FROM passage p
@@ -67,9 +71,15 @@ FROM (
 ) d
 WHERE d.memories IS NOT NULL
 
+-- name: passages
+-- Place -4 for every passage of some scopes.
+SELECT -4, p.scope, array_send(array_agg(p.memory)), string_agg(vector_send(p.embedding), '')
+FROM passage p WHERE p.scope = ANY(%(scopes)s::int[]) AND p.space = %(space)s::int
+GROUP BY p.scope
+
 -- name: compared
 -- Place -1 for every passage of some memories in scopes that are not scanned.
-SELECT -1, NULL::bigint, array_send(d.memories), array_send(d.distances)
+SELECT -1, NULL::int, array_send(d.memories), array_send(d.distances)
 FROM (
     SELECT array_agg(p.memory) AS memories, array_agg(p.embedding <=> %(vector)s::vector) AS distances
     FROM passage p

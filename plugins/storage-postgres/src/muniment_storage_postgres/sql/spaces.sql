@@ -182,6 +182,11 @@ WITH
     FROM seen
     WHERE m.id = %(id)s::text AND m.xmin = seen.row_version
     RETURNING m.number, m.scope_number, seen.space
+), told AS (
+    UPDATE search_entry e SET changed =
+-- include: this_transaction
+    FROM changed c
+    WHERE e.scope = c.scope_number AND e.memory = c.number
 ), dropped AS (
     DELETE FROM passage p USING changed c
     WHERE p.scope = c.scope_number AND p.space = c.space AND p.memory = c.number AND p.hash <> ALL(%(hashes)b::text[])

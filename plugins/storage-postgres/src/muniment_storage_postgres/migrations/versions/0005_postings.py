@@ -34,9 +34,11 @@ CREATE TABLE search_entry (
     length integer NOT NULL,
     batch integer NOT NULL,
     analyser text COLLATE "C" NOT NULL,
+    changed bigint NOT NULL,
     CONSTRAINT search_entry_pkey PRIMARY KEY (scope, memory) INCLUDE (length, batch)
 ) PARTITION BY HASH (scope);
 CREATE INDEX search_entry_analyser ON search_entry (analyser);
+CREATE INDEX search_entry_changed ON search_entry (scope, changed);
 
 CREATE TABLE search_keys (
     scope integer NOT NULL,
@@ -71,8 +73,9 @@ WITH (toast_tuple_target = 8160, fillfactor = {fillfactor})
 """
 
 _FILL = """
-INSERT INTO search_entry (scope, memory, length, batch, analyser)
-SELECT c.scope, c.memory, c.length, 0, c.analyser FROM converted c ORDER BY c.scope, c.memory;
+INSERT INTO search_entry (scope, memory, length, batch, analyser, changed)
+SELECT c.scope, c.memory, c.length, 0, c.analyser, pg_current_xact_id()::text::bigint FROM converted c
+ORDER BY c.scope, c.memory;
 
 INSERT INTO search_keys (scope, memory, settled, terms, tags)
 SELECT c.scope, c.memory, false, coalesce(c.terms, ''), coalesce(c.tags, '') FROM converted c ORDER BY c.scope, c.memory
