@@ -131,7 +131,7 @@ class Raw(Bare):
                 **{"scopes": numbers, "scanned": numbers, "known": [], "since": 0},
                 **{"keys": asked, "vector": vector, "space": scopes[0][2]},
             }
-            answers = await _rows(connection, "scores", parameters)
+            answers = await _rows(connection, "scores_scanning", parameters)
             async with connection.pipeline():
                 contents = await _rows(connection, "contents", {"ids": page})
                 await connection.execute(b"COMMIT")

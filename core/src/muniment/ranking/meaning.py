@@ -52,8 +52,8 @@ def cosines(vectors: AnyFloats, query: AnyFloats) -> Floats:
     rows = np.ascontiguousarray(vectors, dtype=np.float64)
     wanted = np.asarray(query, dtype=np.float64)
     with np.errstate(all="ignore"):
-        lengths = np.sqrt((rows * rows).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
-        found = np.clip((rows * wanted).sum(axis=1) / lengths, -1.0, 1.0)
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.sqrt(np.einsum("j,j->", wanted, wanted))
+        found = np.clip(np.einsum("ij,j->i", rows, wanted) / lengths, -1.0, 1.0)
     return np.where(np.isnan(found), -np.inf, found)
 
 

@@ -122,9 +122,11 @@ class _Reach:
         others = [(number, space) for number in exact if number not in self.known]
         to_read = mind.vectors.to_read(others, asked.dimensions, beside=list(self.known.values()))
         self.read = [number for number, _ in to_read]
+        scanned = [number for number in exact if number not in self.known and number not in self.read]
+        self.statement = f"scores{'_known' if self.known else ''}{'_scanning' if scanned else ''}"
         self.parameters: Parameters = {
             "scopes": [number for number, *_ in scopes],
-            "scanned": [number for number in exact if number not in self.known and number not in self.read],
+            "scanned": scanned,
             "outgrown": self.outgrown,
             "known": list(self.known),
             "since": min((one.seen for one in self.known.values()), default=0),
@@ -213,7 +215,7 @@ async def _answers(connection: Connection, asked: _Asked, reach: _Reach) -> list
     """The rows of ``scores``, and of each scope that is not scanned those that its index finds."""
     by_index = [] if asked.required else reach.outgrown
     async with connection.pipeline():
-        cursors = [await sent(connection, "scores", reach.parameters)]
+        cursors = [await sent(connection, reach.statement, reach.parameters)]
         if reach.read:
             cursors.append(await sent(connection, "passages", {"scopes": reach.read, "space": reach.space}))
         if by_index:

@@ -94,4 +94,7 @@ async def settle_all(connection: Connection) -> Sequence[str]:
     done = sum([await settle(connection, scope) for (scope,) in scopes])
     if not done:
         return ()
+    # The entries were written anew, and until then an index alone does not answer for them.
+    for table in (b"search_entry", b"search_keys"):
+        await connection.execute(b"VACUUM (ANALYZE) " + table)
     return (f"Settled the words of {done} memories: searches had to read all words of each.",)

@@ -2,7 +2,7 @@
 
 A statement begins at a line ``-- name: NAME``; a line ``-- include: NAME`` stands for another one, of any file. One
 with a line ``-- once: NAME`` is there twice: as ``STATEMENT`` without that part, and as ``STATEMENT_once`` with it. So
-it is with ``-- registering: NAME``; with both lines it is there four times, one of them ``STATEMENT_registering_once``.
+it is with the other choices; with two such lines it is there four times, one of them ``STATEMENT_registering_once``.
 Parameters are psycopg's, ``%(name)s``.
 """
 
@@ -27,7 +27,7 @@ _FILES = (
 )
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
-_CHOICES = ("registering", "once")
+_CHOICES = ("registering", "once", "known", "scanning")
 """What a statement may have or not, in the order of the endings of its names."""
 
 
@@ -39,7 +39,7 @@ def _load() -> Mapping[str, bytes]:
     whole = {name: _with_includes(text, texts) for name, text in texts.items()}
     for choice in _CHOICES:
         line = re.compile(rf"^-- {choice}: (\w+)$", re.MULTILINE)
-        chosen = {name: line.sub(lambda match: texts[match[1]], text) for name, text in whole.items()}
+        chosen = {name: line.sub(lambda match: whole[match[1]], text) for name, text in whole.items()}
         whole.update({f"{name}_{choice}": text for name, text in chosen.items() if text != whole[name]})
     return {name: _without_comments(text).encode() for name, text in whole.items()}
 

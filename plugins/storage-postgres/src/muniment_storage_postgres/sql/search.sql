@@ -25,8 +25,9 @@ FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r
 -- Place 0, for each scope: every live memory that the audience reads with its length, whether or not the selector takes it,
 -- since the statistics count them all, and the batch that its postings are in. Place 1 and on: who held each key, as batches
 -- of postings have it, and of each batch its number and how many. Place -2, for each scope: the keys of the memories that
--- are in no batch, and of each memory its number and how many. Place -3: the memories of `known` scopes of which passages
--- have changed `since`. Place -4: their passages. Place -1 as in `scanned`.
+-- are in no batch, and of each memory its number and how many. What no scope needs is left out, since planning it costs as
+-- much as many a search: of `known` scopes place -3, the memories of which passages have changed `since`, and place -4, their
+-- passages; place -1 as in `scanned`.
 SELECT
     0 AS place, e.scope AS scope, array_send(array_agg((e.memory << 20) | e.length)) AS packed,
     array_send(array_agg(e.batch)) AS beside
@@ -48,6 +49,10 @@ SELECT
 FROM search_keys k
 WHERE k.scope = ANY(%(scopes)s::int[]) AND NOT k.settled AND %(keys)s::bigint[] <> '{}'
 GROUP BY k.scope
+-- known: changed_passages
+-- scanning: also_scanned
+
+-- name: changed_passages
 UNION ALL
 SELECT -3, NULL, array_send(array_agg(e.memory)), NULL
 FROM search_entry e WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
@@ -58,6 +63,8 @@ FROM search_entry e JOIN passage p ON p.scope = e.scope AND p.memory = e.memory
 WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
     AND p.scope = ANY(%(known)s::int[]) AND p.space = %(space)s::int
 GROUP BY p.scope
+
+-- name: also_scanned
 UNION ALL
 -- include: scanned
 

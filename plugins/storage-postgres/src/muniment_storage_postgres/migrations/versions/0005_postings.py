@@ -69,7 +69,7 @@ CREATE TABLE posting (
 # Rows up to a page stay in line: a search reads them whole.
 _PARTITION = """
 CREATE TABLE {table}_{part} PARTITION OF {table} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})
-WITH (toast_tuple_target = 8160, fillfactor = {fillfactor})
+WITH (toast_tuple_target = 8160, fillfactor = {fillfactor}, autovacuum_vacuum_scale_factor = 0.05)
 """
 
 _FILL = """
