@@ -23,7 +23,7 @@ SET maintenance_work_mem = '512MB'
 _DERIVED = """
 INSERT INTO search_entry SELECT a.scope, a.number, t.length, 0, '{analyser}', 0
 FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
-INSERT INTO search_keys SELECT a.scope, a.number, false, t.terms, a.tags
+INSERT INTO search_keys SELECT a.scope, a.number, a.scope, t.terms, a.tags
 FROM arrival a JOIN text_terms t USING (text) ORDER BY a.number;
 SELECT setval(pg_get_serial_sequence('memory', 'number'), (SELECT max(number) FROM arrival));
 SELECT setval(pg_get_serial_sequence('scope', 'number'), (SELECT max(number) FROM scope))

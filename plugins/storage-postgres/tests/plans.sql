@@ -49,8 +49,8 @@ WHERE mod(m.number, 20) <> 0 OR mod(m.number, 400) = 6;
 INSERT INTO search_entry (scope, memory, length, batch, analyser, changed)
 SELECT DISTINCT scope, memory, 48, CASE WHEN settled THEN scope ELSE 0 END, '{analyser}', memory FROM held;
 
-INSERT INTO search_keys (scope, memory, settled, terms, tags)
-SELECT scope, memory, settled, string_agg(int8send(key << 16 | frequency), ''), '' FROM held GROUP BY scope, memory, settled;
+INSERT INTO search_keys (scope, memory, unsettled, terms, tags)
+SELECT scope, memory, CASE WHEN NOT settled THEN scope END, string_agg(int8send(key << 16 | frequency), ''), '' FROM held GROUP BY scope, memory, settled;
 
 INSERT INTO posting_batch (number, scope, memories) OVERRIDING SYSTEM VALUE
 SELECT n, n, 18 FROM generate_series(1, 400) n;

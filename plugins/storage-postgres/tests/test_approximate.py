@@ -43,7 +43,7 @@ WITH made AS (
     INSERT INTO search_entry SELECT %(scope)s, number, 1, 0, 'none', 0 FROM made
 ), keyed AS (
     INSERT INTO search_keys
-    SELECT %(scope)s, number, false, '', CASE WHEN tags <> '{}' THEN %(rare)s ELSE ''::bytea END FROM made
+    SELECT %(scope)s, number, %(scope)s, '', CASE WHEN tags <> '{}' THEN %(rare)s ELSE ''::bytea END FROM made
 )
 INSERT INTO passage
 SELECT %(scope)s, %(space)s, m.number, 'h', v.vector

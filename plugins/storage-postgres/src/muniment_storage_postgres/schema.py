@@ -154,14 +154,15 @@ search_keys = Table(
     metadata,
     _integer("scope"),
     _number("memory"),
-    Column("settled", Boolean, nullable=False),
+    Column("unsettled", Integer),
     Column("terms", LargeBinary, nullable=False),
     Column("tags", LargeBinary, nullable=False),
     PrimaryKeyConstraint("scope", "memory", name="search_keys_pkey"),
-    Index("search_keys_unsettled", "scope", postgresql_where=text("NOT settled")),
+    Index("search_keys_unsettled", "unsettled"),
     postgresql_partition_by="HASH (scope)",
 )
-"""What a live memory is found by, as ``keys`` packs it."""
+"""What a live memory is found by, as ``keys`` packs it. ``unsettled`` is its scope as long as it is in no batch: a
+column of its own, so that PostgreSQL knows of how many memories of a scope that is so."""
 
 posting_batch = Table(
     "posting_batch",

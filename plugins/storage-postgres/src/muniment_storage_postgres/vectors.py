@@ -20,7 +20,7 @@ from muniment_storage_postgres.arrays import NUMBER, Numbers, elements
 from muniment_storage_postgres.postings import Readable
 from muniment_storage_postgres.records import Row
 
-WORTH = 500
+WORTH = 3_000
 """Passages of a scope from which on its vectors are kept; fewer are as soon compared by the server."""
 _KNOWN_COUNTS = 10_000
 """Scopes of which the number of passages is kept in mind."""

@@ -19,7 +19,7 @@ WITH changed AS (
     WHERE e.scope = c.scope_number AND e.memory = c.number
     RETURNING e.scope, e.memory
 ), keyed AS (
-    UPDATE search_keys k SET settled = false, terms = %(terms)s FROM entered e
+    UPDATE search_keys k SET unsettled = k.scope, terms = %(terms)s FROM entered e
     WHERE k.scope = e.scope AND k.memory = e.memory
 )
 SELECT count(*) FROM changed

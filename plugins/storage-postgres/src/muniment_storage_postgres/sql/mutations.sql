@@ -81,9 +81,9 @@ pg_current_xact_id()::text::bigint
 -- include: this_transaction
     FROM changed c
 ), keyed AS (
-    INSERT INTO search_keys (scope, memory, settled, terms, tags)
+    INSERT INTO search_keys (scope, memory, unsettled, terms, tags)
     SELECT
-        c.scope_number, c.number, false, %(terms)s,
+        c.scope_number, c.number, c.scope_number, %(terms)s,
 -- include: tag_keys
     FROM changed c
 )
@@ -159,7 +159,7 @@ WITH
     RETURNING c.number, c.tags
 ), keyed AS (
     UPDATE search_keys k SET
-        settled = false,
+        unsettled = k.scope,
         terms = %(terms)s,
         tags =
 -- include: tag_keys
@@ -194,7 +194,7 @@ WITH seen AS MATERIALIZED (
     RETURNING c.number, c.tags
 ), keyed AS (
     UPDATE search_keys k SET
-        settled = false,
+        unsettled = k.scope,
         tags =
 -- include: tag_keys
     FROM entered c
@@ -245,7 +245,7 @@ WITH
 ), keyed AS (
     UPDATE search_keys k SET
         scope = c.scope_number,
-        settled = false,
+        unsettled = c.scope_number,
         terms = coalesce(%(terms)s, k.terms),
         tags =
 -- include: tag_keys

@@ -47,7 +47,7 @@ SELECT
     -2, k.scope, string_agg(k.terms || k.tags, ''),
     array_send(array_agg(k.memory << 20 | (octet_length(k.terms) + octet_length(k.tags)) / 8))
 FROM search_keys k
-WHERE k.scope = ANY(%(scopes)s::int[]) AND NOT k.settled AND %(keys)s::bigint[] <> '{}'
+WHERE k.scope = ANY(%(scopes)s::int[]) AND k.unsettled = ANY(%(scopes)s::int[]) AND %(keys)s::bigint[] <> '{}'
 GROUP BY k.scope
 -- known: changed_passages
 -- scanning: also_scanned

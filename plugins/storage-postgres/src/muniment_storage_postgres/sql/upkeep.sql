@@ -72,8 +72,8 @@ ORDER BY c.relname
 
 -- name: unsettled
 -- The scopes of which many memories are in no batch of postings.
-SELECT k.scope FROM search_keys k WHERE NOT k.settled
-GROUP BY k.scope HAVING count(*) >= %(least)s::int
+SELECT k.unsettled FROM search_keys k WHERE k.unsettled IS NOT NULL
+GROUP BY k.unsettled HAVING count(*) >= %(least)s::int
 
 -- name: to_settle
 -- Memories of a scope that are in no batch, the newest first. Who is being changed is left for later.
@@ -94,7 +94,7 @@ WITH batch AS (
     UPDATE search_entry e SET batch = b.number FROM batch b
     WHERE e.scope = %(scope)s::int AND e.memory = ANY(%(memories)s::bigint[])
 ), keyed AS (
-    UPDATE search_keys k SET settled = true WHERE k.scope = %(scope)s::int AND k.memory = ANY(%(memories)s::bigint[])
+    UPDATE search_keys k SET unsettled = NULL WHERE k.scope = %(scope)s::int AND k.memory = ANY(%(memories)s::bigint[])
 )
 INSERT INTO posting (scope, batch, key, holders)
 SELECT %(scope)s::int, b.number, p.key, substring(%(holders)b::bytea FROM p.start::int FOR p.size::int)
@@ -114,7 +114,7 @@ WITH held AS (
     WHERE e.scope = %(scope)s::int AND e.batch = ANY(ARRAY(SELECT p.number FROM poor p))
     RETURNING e.memory
 ), keyed AS (
-    UPDATE search_keys k SET settled = false FROM freed f WHERE k.scope = %(scope)s::int AND k.memory = f.memory
+    UPDATE search_keys k SET unsettled = k.scope FROM freed f WHERE k.scope = %(scope)s::int AND k.memory = f.memory
 ), gone AS (
     DELETE FROM posting p
     WHERE p.scope = %(scope)s::int AND p.batch = ANY(ARRAY(SELECT o.number FROM poor o))

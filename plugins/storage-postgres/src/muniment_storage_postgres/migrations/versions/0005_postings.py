@@ -43,12 +43,12 @@ CREATE INDEX search_entry_changed ON search_entry (scope, changed);
 CREATE TABLE search_keys (
     scope integer NOT NULL,
     memory bigint NOT NULL,
-    settled boolean NOT NULL,
+    unsettled integer,
     terms bytea NOT NULL,
     tags bytea NOT NULL,
     CONSTRAINT search_keys_pkey PRIMARY KEY (scope, memory)
 ) PARTITION BY HASH (scope);
-CREATE INDEX search_keys_unsettled ON search_keys (scope) WHERE NOT settled;
+CREATE INDEX search_keys_unsettled ON search_keys (unsettled);
 
 CREATE TABLE posting_batch (
     number integer GENERATED ALWAYS AS IDENTITY CONSTRAINT posting_batch_pkey PRIMARY KEY,
@@ -77,8 +77,9 @@ INSERT INTO search_entry (scope, memory, length, batch, analyser, changed)
 SELECT c.scope, c.memory, c.length, 0, c.analyser, pg_current_xact_id()::text::bigint FROM converted c
 ORDER BY c.scope, c.memory;
 
-INSERT INTO search_keys (scope, memory, settled, terms, tags)
-SELECT c.scope, c.memory, false, coalesce(c.terms, ''), coalesce(c.tags, '') FROM converted c ORDER BY c.scope, c.memory
+INSERT INTO search_keys (scope, memory, unsettled, terms, tags)
+SELECT c.scope, c.memory, c.scope, coalesce(c.terms, ''), coalesce(c.tags, '') FROM converted c
+ORDER BY c.scope, c.memory
 """
 
 
