@@ -82,4 +82,7 @@ def muniment_committed(receipt: Receipt, audit: AuditRecord) -> None:
 
 @hookspec
 def muniment_doctor(context: DoctorContext) -> Sequence[Finding]:  # type: ignore[empty-body]
-    """What this plugin finds about its own installation."""
+    """What this plugin finds about its own installation.
+
+    Called before the storage is opened and again after, then with ``none`` as the embedder.
+    """

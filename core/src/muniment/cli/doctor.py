@@ -37,12 +37,14 @@ def command(**flags: Any) -> int:
     click.echo(f"muniment {__version__}, {_contract()}, Python {platform.python_version()} ({sys.executable})")
     _print_configuration(loaded)
     findings: list[Finding] = []
-    for check in (installed, tables, storage, embedder, transports, authentication, hooks):
+    # What was found is told before a storage that opens mends it, and what has changed by that after.
+    for check in (installed, tables, hooks, storage, mended, embedder, transports, authentication):
         with standard_streams.aside():
             found = within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded))
         for finding in found:
-            findings.append(finding)
-            _print_finding(finding)
+            if finding not in findings:
+                findings.append(finding)
+                _print_finding(finding)
     if all(finding.ok for finding in findings):
         # What is broken was said; a model that is not there would be looked for.
         for finding in within(PATIENCE, vectors.__name__, lambda: vectors(plugins, loaded)):
@@ -158,12 +160,19 @@ def authentication(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
 
 def hooks(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
     """What the plugins find about themselves."""
+    return _found(plugins, loaded, loaded.embedder)
+
+
+def mended(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """What they find once the storage was opened; the embedder, whose provider may charge, is not asked again."""
+    return _found(plugins, loaded, "none")
+
+
+def _found(plugins: Plugins, loaded: Settings, embedder: str) -> Sequence[Finding]:
     from muniment.config import redact
     from muniment.hookspecs import DoctorContext
 
-    context = DoctorContext(
-        storage=redact(loaded.storage), embedder=redact(loaded.embedder), data_dir=str(loaded.data_dir)
-    )
+    context = DoctorContext(storage=redact(loaded.storage), embedder=redact(embedder), data_dir=str(loaded.data_dir))
     return plugins.doctor(context, loaded.plugins)
 
 

@@ -16,8 +16,9 @@ def command(**flags: Any) -> int:
     """Build approximate indexes where an owner or a project has outgrown exact search, drop those that nothing needs
     any more, and put into order what searches read in order; print what was done.
 
-    Servers go on meanwhile. Several may be started at once: one does the work. It can be interrupted and repeated; run
-    it after a large import, and every night where memories keep coming.
+    Servers go on meanwhile. Several may be started at once: one does the work. Where it has to wait for somebody, such
+    as for older transactions, it may say on standard error for whom. It can be interrupted and repeated; run it after
+    a large import, and every night where memories keep coming.
     """
     import asyncio
 

@@ -20,12 +20,15 @@ from psycopg.conninfo import make_conninfo
 
 from muniment.errors import MunimentError
 from muniment.ports.refusals import closed
-from muniment_storage_postgres import accounts, directories, launch, making, postmaster, reasons
+from muniment_storage_postgres import accounts, directories, launch, making, postmaster, reasons, waiting
 from muniment_storage_postgres.presence import Presence
+from muniment_storage_postgres.waiting import Wait
 
 _log = logging.getLogger(__name__)
 
 _START_PATIENCE = 60.0
+_CONNECT = 5
+"""Seconds that one try to connect may take."""
 _LEAVE_PATIENCE = 10.0
 """Seconds that a process which leaves waits for the lock; whoever has it longer uses the server, or is watched."""
 
@@ -36,10 +39,17 @@ load go by."""
 
 
 class EmbeddedServer:
-    """The server of one data directory, as this process uses it. Get it from ``server``."""
+    """The server of one data directory, as this process uses it. Get it from ``server``.
+
+    ``lock_patience`` and ``start_patience`` are the seconds that this process waits for others that start or stop it,
+    and for its own start. ``mended`` tells, in sentences, what starts of this process found amiss and did about it.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.lock_patience: float | None = None
+        self.start_patience = float("inf")
+        self.mended: list[str] = []
         self._users = 0
         self._joined = False
         self._presence = Presence(directory)
@@ -48,6 +58,7 @@ class EmbeddedServer:
         self._logged = 0
         self._said = ""
         self._failures = 0
+        self._recovers = False
 
     def start(self, given_up: threading.Event | None = None) -> str:
         """Start the server or join it; its conninfo. Raises ConfigurationError, and StorageUnavailable, also where a
@@ -84,7 +95,7 @@ class EmbeddedServer:
         self._check_before_locking()
         self._given = directories.given_path(self.directory)
         try:
-            with self._presence.exclusive(given_up):
+            with self._presence.exclusive(given_up, self.lock_patience):
                 return self._started()
         finally:
             if not self._joined and postmaster.running(self.directory) is None:
@@ -120,44 +131,67 @@ class EmbeddedServer:
     def _waited_for(self) -> str:
         """The conninfo, once the server answers."""
         self._logged, self._said, self._failures = reasons.log_size(self.directory), "", 0
-        deadline = time.monotonic() + _START_PATIENCE
+        self._recovers = False
+        wait = Wait(min(_START_PATIENCE, self.start_patience))
         while True:
             try:
-                return self._answering(deadline)
+                conninfo = self._answering(wait)
             except (psycopg.Error, launch.LaunchFailed, _AnotherServer, postmaster.StillDying) as error:
                 # A server that was killed may still be dying, and one that crashed may take long to recover.
-                if time.monotonic() > deadline or not self._may_pass(error):
-                    raise self._refusal(error) from error
+                if wait.left < 0 or not self._may_pass(error):
+                    raise self._refusal(error, wait.seconds) from error
+                if wait.is_due:
+                    wait.tell(self._awaited(error))
                 time.sleep(0.2)
             except OSError as error:
                 raise directories.unusable(self.directory, error) from error
+            else:
+                if self._recovers:
+                    self._tell(
+                        f"The PostgreSQL in {self.directory} had been killed or had crashed; it was started again, and "
+                        f"has recovered what was committed, within {wait.seconds:.1f} s."
+                    )
+                return conninfo
 
-    def _answering(self, deadline: float) -> str:
+    def _answering(self, wait: Wait) -> str:
         self._presence.enter()
         postmaster.check_ours(self.directory)
         if sys.platform == "win32" or postmaster.running(self.directory) is None:
+            self._end_of_deleted()
+            self._recovers |= making.is_made(self.directory) and not postmaster.was_shut_down(self.directory)
             postmaster.clear_remains(self.directory, self._given)
             if not making.is_made(self.directory):
-                making.make(self.directory, lambda place: self._launch(place, deadline), self._stop_in)
-            self._uri = self._launch(self.directory, deadline)
+                making.make(self.directory, lambda place: self._launch(place, wait), self._stop_in)
+            self._uri = self._launch(self.directory, wait)
         self._joined = True
         atexit.unregister(self._leave)
         atexit.register(self._leave)
         conninfo = self._conninfo()
-        with psycopg.connect(conninfo, connect_timeout=10) as connection:
+        with psycopg.connect(conninfo, connect_timeout=_CONNECT) as connection:
             (directory,) = connection.execute("SHOW data_directory").fetchone() or ("",)
         # A link that the server was started by may be gone since.
         if Path(directory).exists() and Path(directory).resolve() != self.directory:
             raise _AnotherServer(f"a server of {directory} answers")
         return conninfo
 
-    def _launch(self, place: Path, deadline: float) -> str:
+    def _end_of_deleted(self) -> None:
+        for pid in postmaster.end_of_deleted(self.directory):
+            self._tell(
+                f"{self.directory} had been deleted while its PostgreSQL ran as process {pid}, which was ended: its "
+                "data were gone, and what it was still asked to write would have been lost."
+            )
+
+    def _tell(self, sentence: str) -> None:
+        self.mended.append(sentence)
+        _log.warning("%s", sentence)
+
+    def _launch(self, place: Path, wait: Wait) -> str:
         """Start the server of the data directory, or of one that is still being made below it."""
         if accounts.is_root():
             accounts.ensure(self.directory)
         given = directories.given_path(place)
         directories.let_through(place, given)
-        return launch.launch(given, self._presence.beside, patience=deadline - time.monotonic())
+        return launch.launch(given, self._presence.beside, wait, self._starting)
 
     def _conninfo(self) -> str:
         if sys.platform == "win32":
@@ -199,17 +233,37 @@ class EmbeddedServer:
         if sys.platform != "win32":
             postmaster.stop(place)
         elif postmaster.running(place) is not None:
-            launch.stop(place, self._presence.beside, patience=_START_PATIENCE)
+            launch.stop(place, self._presence.beside, Wait(_START_PATIENCE))
 
     def _told(self) -> str:
         """What was said about this start: by the server, or by what should have started it, which repeats old logs."""
         return reasons.logged(self.directory, self._logged) or self._said
 
-    def _refusal(self, error: Exception) -> MunimentError:
-        """Why the server does not start, with what to do."""
+    def _awaited(self, error: Exception) -> str:
+        """Whom a start waits for."""
+        why = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        return self._living() or f"the PostgreSQL in {self.directory} to start, which is tried again ({why})"
+
+    def _starting(self, pid: int) -> str:
+        """Whom a start waits for while a process is at it."""
+        what = "start the PostgreSQL" if making.is_made(self.directory) else "make the data of a PostgreSQL"
+        return self._living() or f"{waiting.named([pid])} to {what} in {self.directory}"
+
+    def _living(self) -> str:
+        found = postmaster.running(self.directory)
+        if found is None:
+            return ""
+        recovers = "recover what was written before it was killed" if self._recovers else "start"
+        who = f"{waiting.named([found.pid])}, the PostgreSQL in {self.directory}, to"
+        return f"{who} answer" if found.ready else f"{who} {recovers}"
+
+    def _refusal(self, error: Exception, seconds: float) -> MunimentError:
+        """Why the server does not start within some seconds, with what to do."""
         found = postmaster.running(self.directory)
         if found is not None and not found.ready:
-            return reasons.recovering(self.directory, _START_PATIENCE)
+            return reasons.recovering(self.directory, seconds)
+        if found is not None and isinstance(error, psycopg.errors.ConnectionTimeout):
+            return reasons.silent(self.directory, found.pid)
         if isinstance(error, postmaster.StillDying):
             return reasons.dying(self.directory, error)
         said = "" if isinstance(error, launch.LaunchFailed) else str(error)

@@ -11,14 +11,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from muniment.errors import PluginError, StorageUnavailable
-from muniment_storage_postgres import postmaster, wheel
+from muniment_storage_postgres import postmaster, waiting, wheel
+from muniment_storage_postgres.waiting import Wait
 
 STARTING = "starting"
 """The lock's name, beside the data directory."""
+
+_LEAST, _TURN = 1.0, 0.5
+"""Seconds that a start gets at least, and between two looks at whether it takes long."""
 
 
 class LaunchFailed(Exception):
@@ -35,20 +40,21 @@ def check() -> None:
         raise _missing("it is not installed")
 
 
-def launch(given: Path, beside: Path, *, patience: float) -> str:
-    """Start the server of the data directory that ``given`` leads to, or find it running; its URI.
+def launch(given: Path, beside: Path, wait: Wait, whom: Callable[[int], str]) -> str:
+    """Start the server of the data directory that ``given`` leads to, or find it running; its URI. Whom this waits for
+    meanwhile, ``whom`` tells by the process that starts it.
 
-    Raises LaunchFailed, also after ``patience`` seconds, PluginError, and StorageUnavailable where Python cannot run.
+    Raises LaunchFailed, also at the end of ``wait``, PluginError, and StorageUnavailable where Python cannot run.
     """
-    return _ordered("start", given, beside, patience)
+    return _ordered("start", given, beside, wait, whom)
 
 
-def stop(given: Path, beside: Path, *, patience: float) -> None:
+def stop(given: Path, beside: Path, wait: Wait) -> None:
     """Stop the server, for systems without signals. Raises LaunchFailed."""
-    _ordered("stop", given, beside, patience)
+    _ordered("stop", given, beside, wait, lambda pid: f"{waiting.named([pid])} to stop the PostgreSQL in {given}")
 
 
-def _ordered(order: str, given: Path, beside: Path, patience: float) -> str:
+def _ordered(order: str, given: Path, beside: Path, wait: Wait, whom: Callable[[int], str]) -> str:
     command = (sys.executable, "-P", wheel.__file__, wheel.PACKAGE, order, str(given), str(beside / STARTING))
     alive, end = os.pipe()
     try:
@@ -62,10 +68,7 @@ def _ordered(order: str, given: Path, beside: Path, patience: float) -> str:
             start_new_session=True,
         ) as process:
             try:
-                printed, said = process.communicate(timeout=max(patience, 1.0))
-            except subprocess.TimeoutExpired as error:
-                _kill(process)
-                raise LaunchFailed(f"{order}ing it takes longer than {patience:.0f} s") from error
+                printed, said = _said(process, wait, whom)
             except BaseException:
                 _kill(process)
                 raise
@@ -82,6 +85,19 @@ def _ordered(order: str, given: Path, beside: Path, patience: float) -> str:
     if process.returncode != 0:
         raise LaunchFailed(words)
     return printed.decode()
+
+
+def _said(process: subprocess.Popen[bytes], wait: Wait, whom: Callable[[int], str]) -> tuple[bytes, bytes]:
+    """What a process wrote until its end. Raises LaunchFailed where that takes too long."""
+    ends = wait.seconds + max(wait.left, _LEAST)
+    while True:
+        try:
+            return process.communicate(timeout=_TURN)
+        except subprocess.TimeoutExpired as error:
+            if wait.seconds > ends:
+                raise LaunchFailed(f"it takes longer than {wait.seconds:.0f} s") from error
+            if wait.is_due:
+                wait.tell(whom(process.pid))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from muniment.errors import ConfigurationError
+from muniment_storage_postgres.waiting import Wait
 from muniment_storage_postgres.watch import PID_FILE
 
 _log = logging.getLogger(__name__)
@@ -37,6 +39,9 @@ _NOBODY = "2147483646"
 
 _SAME_TIME = 10.0
 """Seconds by which a server's own note of its start may differ from the system's."""
+
+_STATE_AT, _SHUT_DOWN = 16, (1, 2)
+"""Where ``pg_control`` holds the state of the data, in bytes, and the states after a shutdown (``pg_control.h``)."""
 
 _FAST, _IMMEDIATE, _GONE = 60.0, 10.0, 10.0
 """Seconds that a shutdown may take before a harder one, and that the last of its processes may take to follow; after an
@@ -66,6 +71,37 @@ def running(directory: Path) -> Postmaster | None:
     sockets = _line(lines, _SOCKET_DIRECTORY)
     elsewhere = bool(_line(lines, _HOST)) or (bool(sockets) and _pid(_read(_socket_lock(directory))) != pid)
     return Postmaster(pid, ours=sys.platform == "win32" or not elsewhere, ready=_line(lines, _STATUS) == "ready")
+
+
+def noted(directory: Path) -> int | None:
+    """The process that a server noted in ``directory``, whether or not it lives; None where none has, or nobody's."""
+    lines = _lines(directory)
+    return None if _line(lines, _PID) == _NOBODY else _pid(lines)
+
+
+def was_shut_down(directory: Path) -> bool:
+    """Whether a server that is gone has ended in peace, so that there is nothing to recover."""
+    with suppress(OSError, struct.error):
+        (state,) = struct.unpack_from("=i", (directory / "global" / "pg_control").read_bytes(), _STATE_AT)
+        return state in _SHUT_DOWN and not (directory / PID_FILE).exists()
+    return not (directory / PID_FILE).exists()
+
+
+def of_deleted(directory: Path) -> tuple[int, ...]:
+    """The servers that Muniment started at this path in a directory that was deleted since. What they are still asked
+    to write is lost; they notice it themselves within a minute."""
+    place = f"{directory} (deleted)"
+    return tuple(pid for pid in _processes(lambda process: _cwd(process) == place) if _is_first(pid))
+
+
+def end_of_deleted(directory: Path) -> tuple[int, ...]:
+    """End the servers of ``of_deleted`` as they would end themselves; which."""
+    found = of_deleted(directory)
+    for pid in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGQUIT)
+    _within(_IMMEDIATE, lambda: not set(found) & set(of_deleted(directory)), f"processes {found} to end")
+    return found
 
 
 def check_ours(directory: Path) -> None:
@@ -112,26 +148,31 @@ def clear_remains(directory: Path, given: Path) -> None:
 def stop(directory: Path) -> None:
     """Shut down the server that Muniment started in ``directory``, and wait until it is gone. Not for Windows."""
     found = running(directory)
+    end_of_deleted(directory)
     if found is not None and found.ours and not _ended(found, directory):
         _log.error("the PostgreSQL in %s, process %d, does not end; end it by hand", directory, found.pid)
     # Of a server that was killed before, the other processes notice it in a moment.
-    _within(_GONE, lambda: running(directory) is not None or not _processes_in(directory))
+    last = f"the last processes of the PostgreSQL in {directory}"
+    _within(_GONE, lambda: running(directory) is not None or not _processes_in(directory), last)
 
 
 def _ended(found: Postmaster, directory: Path) -> bool:
     for number, patience in ((signal.SIGINT, _FAST), (signal.SIGQUIT, _IMMEDIATE)):
         with suppress(ProcessLookupError):
             os.kill(found.pid, number)
-        if _within(patience, lambda: (now := running(directory)) is None or now.pid != found.pid):
+        whom = f"process {found.pid}, the PostgreSQL in {directory}, to shut down"
+        if _within(patience, lambda: (now := running(directory)) is None or now.pid != found.pid, whom):
             return True
     return False
 
 
-def _within(patience: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + patience
+def _within(patience: float, condition: Callable[[], bool], whom: str) -> bool:
+    wait = Wait(patience)
     while not condition():
-        if time.monotonic() > deadline:
+        if wait.left < 0:
             return False
+        if wait.is_due:
+            wait.tell(whom)
         time.sleep(0.02)
     return True
 
@@ -188,12 +229,29 @@ def _is_server(pid: int, directory: Path, started: str) -> bool:
 
 def _processes_in(directory: Path) -> set[int]:
     """The PostgreSQL processes that are seen to work in a data directory."""
+    return _processes(lambda process: _cwd(process) == str(directory))
+
+
+def _processes(condition: Callable[[psutil.Process], bool]) -> set[int]:
     found: set[int] = set()
     for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if _is_postgres(process.name()) and Path(process.cwd()) == directory:
+        with suppress(psutil.Error, OSError):
+            if _is_postgres(process.name()) and condition(process):
                 found.add(process.pid)
     return found
+
+
+def _cwd(process: psutil.Process) -> str:
+    """Where a process works; the system marks a directory that was deleted, and psutil hides that."""
+    return os.readlink(f"/proc/{process.pid}/cwd") if sys.platform == "linux" else process.cwd()
+
+
+def _is_first(pid: int) -> bool:
+    """Whether a process is a server as the package starts it, with its socket in its data; the others are its own."""
+    with suppress(psutil.Error, ValueError, IndexError):
+        command = psutil.Process(pid).cmdline()
+        return command[command.index("-D") + 1] == command[command.index("-k") + 1]
+    return False
 
 
 def _is_postgres(name: str) -> bool:

@@ -21,12 +21,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from muniment.errors import StorageUnavailable
-from muniment_storage_postgres import directories, watch
+from muniment_storage_postgres import directories, waiting, watch
+from muniment_storage_postgres.waiting import Wait
 
 _log = logging.getLogger(__name__)
-
-_PROMPT = 2.0
-"""Seconds after which a wait for the lock is told."""
 
 _PATIENCE = 75.0
 """Seconds that a process waits for the lock in all; more than the start of a server may take."""
@@ -45,6 +43,8 @@ class Presence:
         self._directory = directory
         self.beside = directory.parent / f".{directory.name}-muniment"
         self._own: FileLock | None = None
+        self.killed: list[int] = []
+        """The processes that were killed as users, as ``others`` found by their files."""
 
     def begun(self) -> bool:
         """Whether a process of Muniment has ever locked this directory."""
@@ -56,10 +56,10 @@ class Presence:
         on meanwhile. Raises StorageUnavailable, also once it was ``given_up``, and ConfigurationError."""
         directories.make(self.beside)
         lock, starting = self._lock(watch.EXCLUSIVE), self._lock(watch.STARTING)
-        deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
-        self._acquire(lock, deadline, given_up or threading.Event())
+        wait = Wait(_PATIENCE if patience is None else patience)
+        self._acquire(lock, wait, given_up or threading.Event())
         try:
-            self._acquire(starting, deadline, given_up or threading.Event())
+            self._acquire(starting, wait, given_up or threading.Event())
             starting.release()
             yield
         finally:
@@ -87,8 +87,8 @@ class Presence:
         were killed go. Only under ``exclusive``."""
         own = None if self._own is None else Path(self._own.lock_file)
         files = [file for file in self.beside.glob(f"{watch.USER}*") if file != own]
-        alive = [file.name.split("-")[1] for file in files if not self._is_dead(file)]
-        return tuple(int(pid) if pid.isdigit() else 0 for pid in alive)
+        alive = [_pid(file) for file in files if not self._is_dead(file)]
+        return tuple(alive)
 
     def is_watched(self) -> bool:
         """Whether the server would be stopped if all its users were killed."""
@@ -124,6 +124,7 @@ class Presence:
             return False
         with suppress(OSError):
             file.unlink()
+            self.killed.append(_pid(file))
         return True
 
     def _is_held(self, name: str) -> bool:
@@ -137,26 +138,25 @@ class Presence:
         lock.release()
         return False
 
-    def _acquire(self, lock: FileLock, deadline: float, given_up: threading.Event) -> None:
-        begun, told = time.monotonic(), False
+    def _acquire(self, lock: FileLock, wait: Wait, given_up: threading.Event) -> None:
+        file = Path(lock.lock_file)
         while not self._taken(lock):
             if given_up.is_set():
                 raise StorageUnavailable("The start of the storage was given up.")
-            if time.monotonic() > deadline:
-                raise StorageUnavailable(
-                    f"Another process has held the lock {lock.lock_file} for over {deadline - begun:.0f} seconds, so "
-                    f"the PostgreSQL in {self._directory} cannot be used; end that process (`fuser {lock.lock_file}` "
-                    "names it) and try again, or choose another data directory."
-                )
-            if time.monotonic() - begun > _PROMPT and not told:
-                told = True
-                _log.warning(
-                    "waiting for another process to release %s, at most %.0f s: it is starting or stopping the "
-                    "PostgreSQL in %s",
-                    lock.lock_file,
-                    deadline - begun,
-                    self._directory,
-                )
+            if wait.left < 0:
+                raise self._kept(file)
+            if wait.is_due:
+                who = waiting.named(waiting.holders(file))
+                wait.tell(f"{who}, which holds {file} to start or stop the PostgreSQL in {self._directory}")
+
+    def _kept(self, file: Path) -> StorageUnavailable:
+        holders = waiting.holders(file)
+        who = waiting.named(holders)
+        return StorageUnavailable(
+            f"{who[0].upper()}{who[1:]} holds the lock {file} and does not release it, so the PostgreSQL in "
+            f"{self._directory} cannot be used; {waiting.remedy(holders, file)} and try again, or choose another data "
+            "directory."
+        )
 
     def _taken(self, lock: FileLock) -> bool:
         try:
@@ -169,3 +169,8 @@ class Presence:
 
     def _lock(self, name: str) -> FileLock:
         return FileLock(self.beside / name, mode=0o600, thread_local=False)
+
+
+def _pid(file: Path) -> int:
+    pid = file.name.split("-")[1]
+    return int(pid) if pid.isdigit() else 0

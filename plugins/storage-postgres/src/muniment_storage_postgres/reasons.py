@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from muniment.errors import ConfigurationError, MunimentError, StorageUnavailable
-from muniment_storage_postgres import directories
+from muniment_storage_postgres import directories, waiting
 from muniment_storage_postgres.directories import LOG
 
 STILL_THERE = "pre-existing shared memory block"
@@ -66,7 +66,7 @@ def refusal(directory: Path, said: str) -> MunimentError:
 def recovering(directory: Path, seconds: float) -> StorageUnavailable:
     """A server that is there and not ready."""
     return StorageUnavailable(
-        f"The PostgreSQL in {directory} is still recovering what was written before it was killed, after {seconds:g} "
+        f"The PostgreSQL in {directory} is still recovering what was written before it was killed, after {seconds:.0f} "
         "seconds; it goes on by itself: try again in a while."
     )
 
@@ -74,6 +74,14 @@ def recovering(directory: Path, seconds: float) -> StorageUnavailable:
 def dying(directory: Path, what: Exception) -> StorageUnavailable:
     """A server that was killed and is not gone."""
     return StorageUnavailable(f"The PostgreSQL in {directory} cannot start: {what}; end them.")
+
+
+def silent(directory: Path, pid: int) -> StorageUnavailable:
+    """A server that is there, and takes no connection."""
+    how = f"let it go on (`kill -CONT {pid}`)" if waiting.is_stopped(pid) else f"end it (`kill -QUIT {pid}`)"
+    return StorageUnavailable(
+        f"The PostgreSQL in {directory}, {waiting.named([pid])}, does not answer; {how} and try again."
+    )
 
 
 def _damaged_control(directory: Path) -> MunimentError:
@@ -139,7 +147,7 @@ def _free_bytes(directory: Path) -> int:
 def _last_word(said: str) -> str:
     """What is said last about why it ended, and of a file with errors the error."""
     lines = [line.strip() for line in said.splitlines() if line.strip(" -")]
-    for line, before in zip(reversed(lines), [*reversed(lines[:-1]), ""], strict=True):
+    for before, line in reversed(list(zip(["", *lines], lines, strict=False))):
         if found := _WORDS.search(line):
             error = before.partition("LOG:")[2].strip() if "contains errors" in line else ""
             return error or found[1].strip()

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from muniment_storage_postgres import approximate, order
+from muniment_storage_postgres import approximate, blockers, order
 from muniment_storage_postgres.approximate import Large, Place
 from muniment_storage_postgres.database import Connection, Database, rows, sent
 from muniment_storage_postgres.settling import settle_all
@@ -38,7 +38,7 @@ class _Known:
 
 async def optimize(database: Database, least: int) -> Sequence[str]:
     """What was done, a sentence each. Another process that is at it is waited for a while, and then told of."""
-    async with database.apart() as connection:
+    async with database.apart() as connection, blockers.told(database, connection):
         ends = time.monotonic() + _PATIENCE
         while not await _locked(connection):
             if time.monotonic() > ends:
@@ -52,7 +52,7 @@ async def optimize(database: Database, least: int) -> Sequence[str]:
 @asynccontextmanager
 async def alone(database: Database) -> AsyncGenerator[Connection]:
     """The only one that builds and drops indexes; waits for whoever is at it."""
-    async with database.apart() as connection:
+    async with database.apart() as connection, blockers.told(database, connection):
         while True:
             if await _locked(connection):
                 break

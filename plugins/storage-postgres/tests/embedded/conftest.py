@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from muniment_storage_postgres import postmaster
 
 SCRIPT = Path(__file__).with_name("client_process.py")
 NOBODY = 65534
+HOLD = "import sys, filelock\nwith filelock.FileLock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
 
 
 class Client:
@@ -152,6 +153,26 @@ def place(new_place: Place, made_data: Path) -> Place:
     new_place.data_dir.chmod(0o755)
     subprocess.run(["cp", "--archive", str(made_data), str(new_place.directory)], check=True)
     return new_place
+
+
+@contextmanager
+def held(lock: Path) -> Generator[int]:
+    """While another process holds a lock and does nothing else; that process."""
+    lock.parent.mkdir(exist_ok=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen((sys.executable, "-c", HOLD, str(lock)), stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        try:
+            yield holder.pid
+        finally:
+            holder.kill()
+
+
+@pytest.fixture(name="held")
+def held_fixture() -> Callable[[Path], AbstractContextManager[int]]:
+    """``held`` for tests."""
+    return held
 
 
 @cache

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import FileLock
+import pytest
 
+from muniment.errors import StorageUnavailable
 from muniment.hookspecs import DoctorContext
-from muniment_storage_postgres import muniment_doctor
+from muniment.ports import PluginContext
+from muniment_storage_postgres import doctor, muniment_doctor
+from muniment_storage_postgres.storage import create
 
 
 def told(data_dir: Path) -> tuple[bool, str]:
@@ -30,25 +39,76 @@ async def test_who_uses_the_server_is_told(place: Any) -> None:
     first, second = await place.opened(), await place.opened()
     well, said = told(place.data_dir)
     assert well
-    assert f"runs as process {place.server()}, used by 2 (processes " in said
+    assert f"runs as process {place.server()} (postgres), used by 2 (processes " in said
     assert {str(one.process.pid) for one in (first, second)} <= set(said.replace(")", ",").replace(",", " ").split())
     assert await second.end() == 0
     assert "used by 1" in told(place.data_dir)[1]
     server = psutil.Process(place.server())
     server.kill()
     psutil.wait_procs([server], timeout=10)
-    assert "its server was killed, the next start recovers; used by 1" in told(place.data_dir)[1]
+    killed = f"its server, process {server.pid}, was killed or crashed without a shutdown; the next start recovers"
+    assert killed in told(place.data_dir)[1]
     assert await first.ask("count") == "0"
     assert await first.end() == 0
-    assert "its server is stopped; used by nobody" in told(place.data_dir)[1]
+    assert "its server is stopped, and was shut down cleanly; used by nobody" in told(place.data_dir)[1]
 
 
-async def test_a_start_that_goes_on_is_told(place: Any) -> None:
-    """Doctor waits for nobody for long."""
+async def test_what_was_found_is_told_before_it_is_mended(place: Any) -> None:
+    """After a power cut: that the server was killed, which processes were its users, and then what was done."""
     client = await place.opened()
-    with FileLock(place.beside / "lock"):
-        assert told(place.data_dir) == (True, "a server may keep its data there\nanother process is starting or "
-                                        "stopping the server just now")  # fmt: skip
+    server = place.server()
+    place.kill_all()
+    await client.process.wait()
+    command = ("-m", "muniment", "doctor", "--data-dir", str(place.data_dir), "--embedder", "none")
+    done = await asyncio.to_thread(subprocess.run, (sys.executable, *command), capture_output=True, text=True)
+    assert done.returncode == 0, done
+    sentences = (
+        f"process {client.process.pid} was killed while using it, and not counted out; that is done now",
+        f"its server, process {server}, was killed or crashed without a shutdown; the next start recovers what",
+        "storage embedded:: server PostgreSQL",
+        "it was started again, and has recovered what was committed, within",
+        "its server is stopped, and was shut down cleanly; used by nobody",
+    )
+    found = [done.stdout.find(sentence) for sentence in sentences]
+    assert found == sorted(found), done.stdout
+    assert found[0] > 0, done.stdout
+    assert done.stdout.count("a server may keep its data there") == 1
+
+
+async def test_a_server_that_crashed_and_cleaned_up_is_told(place: Any) -> None:
+    """An immediate shutdown removes the note of the server; the data themselves tell."""
+    client = await place.opened()
+    server = psutil.Process(place.server())
+    await client.kill()
+    server.send_signal(signal.SIGQUIT)
+    psutil.wait_procs([server], timeout=20)
+    assert await place.empty()
+    assert "its server was killed or crashed without a shutdown" in told(place.data_dir)[1]
+
+
+async def test_who_holds_the_lock_is_told(place: Any, monkeypatch: pytest.MonkeyPatch, held: Any) -> None:
+    """Doctor waits for nobody for long, and not a second time where it opens the storage."""
+    assert await (await place.opened()).end() == 0
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.5)
+    with held(place.beside / "lock") as pid:
+        well, said = told(place.data_dir)
+        assert not well
+        assert f"Process {pid} (" in said
+        assert f"`kill {pid}`" in said
+        begun = time.monotonic()
+        with pytest.raises(StorageUnavailable, match=f"Process {pid} "):
+            await create(PluginContext("embedded:", place.data_dir)).open()
+        assert time.monotonic() - begun < 5
+        assert told(place.data_dir) == (well, said)
+
+
+async def test_a_deleted_directory_whose_server_runs_is_told(place: Any) -> None:
+    """With its process."""
+    client = await place.opened()
+    server = place.server()
+    shutil.rmtree(place.directory)
+    assert f"the directory was deleted while its server ran, as process {server}" in told(place.data_dir)[1]
+    assert "it holds no data; the next start makes them" in told(place.data_dir)[1]
     assert await client.end() == 0
 
 

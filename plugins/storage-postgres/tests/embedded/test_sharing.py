@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from filelock import FileLock
 
 from muniment.errors import ConfigurationError, PluginError, StorageUnavailable
 from muniment.ports import Audience, PluginContext
-from muniment_storage_postgres import embedded, postmaster, presence, watch, wheel
+from muniment_storage_postgres import embedded, postmaster, waiting, watch, wheel
 from muniment_storage_postgres.storage import create
 
 Soon = Callable[..., Awaitable[bool]]
@@ -131,20 +130,6 @@ async def test_nothing_comes_to_life_after_the_last_stop(place: Any) -> None:
     assert await place.empty(5)
 
 
-def test_a_held_lock_is_told_and_waited_for_in_bounds(
-    fresh_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who waits for another process says so soon, and gives up with the name of the lock."""
-    monkeypatch.setattr(presence, "_PROMPT", 0.1)
-    monkeypatch.setattr(presence, "_PATIENCE", 0.5)
-    (fresh_dir / ".postgres-muniment").mkdir()
-    lock = fresh_dir / ".postgres-muniment" / "lock"
-    with FileLock(lock), pytest.raises(StorageUnavailable, match=f"{lock}.*end that process"):
-        embedded.server(fresh_dir / "postgres").start()
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert str(lock) in caplog.text
-
-
 async def test_a_wait_for_the_lock_can_be_given_up(fresh_dir: Path) -> None:
     """A start that is cancelled while another process has the lock ends at once."""
     (fresh_dir / ".postgres-muniment").mkdir()
@@ -192,7 +177,9 @@ async def test_a_server_that_somebody_else_started_is_left_alone(place: Any, soo
         await asyncio.to_thread(other.wait, 30)
 
 
-async def test_a_recovery_that_takes_long_is_called_so(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recovery_that_takes_long_is_called_so(
+    place: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A server that is not ready yet is no reason to choose another directory; it is left to go on, and stopped when it
     has recovered and nobody has come."""
     client = await place.opened()
@@ -206,12 +193,14 @@ async def test_a_recovery_that_takes_long_is_called_so(place: Any, monkeypatch: 
     with (place.directory / "postgresql.auto.conf").open("a") as settings:
         settings.write(f"restore_command = 'while test -e {going_on}; do sleep 0.1; done; false'\nhot_standby = off\n")
     monkeypatch.setattr(embedded, "_START_PATIENCE", 3.0)
+    monkeypatch.setattr(waiting, "_PROMPT", 1.0)
     with pytest.raises(StorageUnavailable, match=r"still recovering.*try again") as caught:
         await create(PluginContext("embedded:", place.data_dir)).open()
     assert "choose another" not in str(caught.value)
     found = postmaster.running(place.directory)
     assert found is not None
     assert not found.ready
+    assert f"waiting for process {found.pid} (postgres), the PostgreSQL in {place.directory}, to recover" in caplog.text
     going_on.unlink()
     assert await place.empty()
     assert "database system is shut down" in (place.directory / "log").read_text().splitlines()[-1]
