@@ -12,6 +12,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import lru_cache
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -94,9 +95,8 @@ class Gate:
         self.barrier: Barrier | None = None
         self.latch: Latch | None = None
         # They are attributes of its own, so that a protocol that is asked for at run time finds them.
-        for name in dir(type(storage)):
-            if name not in dir(Gate) and inspect.iscoroutinefunction(inspect.getattr_static(type(storage), name)):
-                setattr(self, name, self._passing(name))
+        for name in _coroutines(type(storage)):
+            setattr(self, name, self._passing(name))
 
     async def open(self) -> None:
         """Nothing: the target opened it."""
@@ -126,6 +126,13 @@ class Gate:
     def as_storage(self) -> Storage:
         """Itself, as the engine takes it."""
         return cast(Storage, self)
+
+
+@lru_cache(maxsize=64)
+def _coroutines(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a storage's coroutine methods that a gate has none of itself."""
+    names = set(dir(kind)) - set(dir(Gate))
+    return tuple(sorted(one for one in names if inspect.iscoroutinefunction(inspect.getattr_static(kind, one))))
 
 
 def _held_before(barrier: Barrier, method: Any) -> Any:

@@ -1,10 +1,10 @@
 """Judges all mutants by every invariant: in several processes, and nothing that is pure computed twice.
 
 ``killed`` runs only the checks that a mutant declares to fail, which takes seconds; ``judged`` runs all, since a mutant
-must fail nothing else either. Each check is run once on what the mutants are made of, and again only on those that
-override something which it uses, see ``reach``. The seeded texts of the checks are the same on each mutant, so their
-passages, terms and vectors are remembered. Checks whose time goes by the size of what they store are run on less of it;
-``full`` runs them as they are.
+must fail nothing else either. Each check is run once on what the mutants are made of, and again only on those that do
+something else there, see ``reach``. That is itself judged: a mutant that was not told from its base must not fail.
+The seeded texts of the checks are the same on each mutant, so their passages, terms and vectors are remembered. Checks
+whose time goes by the size of what they store are run on less of it; ``full`` runs them as they are, and on all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 import logging
 import multiprocessing
 import sys
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -29,7 +29,7 @@ from muniment.conformance.mutants import MUTANTS
 from muniment.conformance.mutants.core import Core
 from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, target_of
 from muniment.conformance.mutants.provider import ProvidedEmbedder
-from muniment.conformance.mutants.reach import noting, overridden
+from muniment.conformance.mutants.reach import Differences, noting
 from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.conformance.registry import BY_ID, judging
 from muniment.conformance.runner import run_one
@@ -60,16 +60,22 @@ _SAMPLE = 8
 
 _CHUNK = 16
 """Runs that a process takes at once, where none is dear."""
+_FEW = 2
+"""Where some are."""
 
 Ended = Mapping[str, Outcome]
 """How each invariant of a seat ended, by id."""
 
 
 class Judged(NamedTuple):
-    """How every invariant ended on each base, by its class's name, and on each mutant, by its name."""
+    """How every invariant ended on each base, by its class's name, and on each mutant, by its name.
+
+    ``mistaken`` are mutants that fail an invariant without having been told from their base by its check.
+    """
 
     bases: Mapping[str, Ended]
     mutants: Mapping[str, Ended]
+    mistaken: frozenset[tuple[str, str]]
 
 
 class _Rehearsed(NamedTuple):
@@ -99,12 +105,13 @@ def judged(killed: Mapping[str, Ended], *, full: bool = False) -> Judged:
         checks = [(base, one.id) for base, plugin in enumerate(BASES) for one in judging(target_of(plugin))]
         rehearsed = sorted(workers.map(_rehearse, checks), key=lambda one: -one.seconds)
         runs = [
-            (name, one.invariant)
+            (mutant.name, one.invariant)
             for one in rehearsed
-            for name in sorted(one.different)
-            if one.invariant not in killed[name]
+            for mutant in MUTANTS
+            if base_of(mutant) is BASES[one.base] and _must_run(mutant.name, one, killed[mutant.name], full=full)
         ]
-        outcomes = dict(zip(runs, workers.map(_run, runs), strict=True))
+        outcomes = dict(zip(runs, workers.map(_run, runs, chunksize=_FEW), strict=True))
+    told = {(name, one.invariant) for one in rehearsed for name in one.different}
     bases: dict[str, dict[str, Outcome]] = {plugin.__name__: {} for plugin in BASES}
     for one in rehearsed:
         bases[BASES[one.base].__name__][one.invariant] = one.outcome
@@ -113,7 +120,17 @@ def judged(killed: Mapping[str, Ended], *, full: bool = False) -> Judged:
         as_base = bases[base_of(mutant).__name__]
         found = {invariant: outcomes.get((mutant.name, invariant), outcome) for invariant, outcome in as_base.items()}
         mutants[mutant.name] = {**found, **killed[mutant.name]}
-    return Judged(bases, mutants)
+    mistaken = (run for run, outcome in outcomes.items() if run not in told and not outcome.kept)
+    return Judged(bases, mutants, frozenset(mistaken))
+
+
+def _must_run(mutant: str, check: _Rehearsed, killed: Ended, *, full: bool) -> bool:
+    """Whether how a check ends on a mutant is known neither from ``killed`` nor from the base.
+
+    What fails without having been told from its base is run again, on the data of the rehearsal, to see who is right.
+    """
+    told = mutant in check.different
+    return not told if check.invariant in killed else told or full
 
 
 def base_of(mutant: Mutant) -> Plugin:
@@ -139,16 +156,10 @@ def _prepare(sizes: Sequence[tuple[str, str, int]]) -> None:
 
 def _rehearse(check: tuple[int, str]) -> _Rehearsed:
     number, invariant = check
-    base, names = BASES[number], set[str]()
-    result = asyncio.run(run_one(target_of(noting(base, names)), BY_ID[invariant], seed=SEED))
-    different = frozenset(mutant.name for mutant in MUTANTS if base_of(mutant) is base and _differs(mutant, names))
-    return _Rehearsed(number, invariant, result.outcome, result.seconds, different)
-
-
-def _differs(mutant: Mutant, used: Set[str]) -> bool:
-    """Whether a mutant may make a difference to a check that uses these names of its base."""
-    changed = overridden(mutant.plugin)
-    return changed is None or not changed.isdisjoint(used)
+    base = BASES[number]
+    differences = Differences({mutant.name: mutant.plugin for mutant in MUTANTS if base_of(mutant) is base})
+    result = asyncio.run(run_one(target_of(noting(base, differences)), BY_ID[invariant], seed=SEED))
+    return _Rehearsed(number, invariant, result.outcome, result.seconds, frozenset(differences.found))
 
 
 def _run(case: tuple[str, str]) -> Outcome:

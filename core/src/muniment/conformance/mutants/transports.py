@@ -13,6 +13,7 @@ from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.errors import Internal, InvalidInput, MunimentError, NotFound, PayloadTooLarge
 from muniment.limits import BODY_MAX, JSON_ESCAPE_MAX
 from muniment.operations import OPERATIONS
+from muniment.serving import incidents
 from muniment.serving.bodies import too_large
 
 MUTANTS = Mutants()
@@ -72,7 +73,7 @@ class RecordFlagsAsNumbers(ReferenceTransport):
 
     def answered(self, record: BaseModel) -> str:
         """Each as a number."""
-        return json.dumps(_without_flags(json.loads(super().answered(record))))
+        return _compact(_without_flags(json.loads(super().answered(record))))
 
 
 @MUTANTS("scores rounded", made_for="TRA-02", fails="TRA-02")
@@ -81,7 +82,7 @@ class RoundsScores(ReferenceTransport):
 
     def answered(self, record: BaseModel) -> str:
         """Rounded."""
-        return json.dumps(json.loads(super().answered(record), parse_float=lambda text: round(float(text), 2)))
+        return _compact(json.loads(super().answered(record), parse_float=lambda text: round(float(text), 2)))
 
 
 @MUTANTS(
@@ -95,7 +96,7 @@ class LeavesNullsOut(ReferenceTransport):
 
     def answered(self, record: BaseModel) -> str:
         """Without them."""
-        return f'{{"record":{record.model_dump_json(exclude_none=True)}}}'
+        return f'{{"record":{incidents.disclosed(record).model_dump_json(exclude_none=True)}}}'
 
 
 @MUTANTS("unknown fields dropped", made_for="TRA-03", fails="MUT-14 READ-05 ACC-07 SEC-03 ACK-06 TRA-03")
@@ -238,6 +239,11 @@ class DescribesAll(ReferenceTransport):
     def answered(self, record: BaseModel) -> str:
         """With them."""
         return json.dumps({"record": record.model_dump(mode="json"), "operations": sorted(OPERATIONS)})
+
+
+def _compact(message: Any) -> str:
+    """JSON as records are sent."""
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
 
 
 def _without_flags(value: Any) -> Any:
