@@ -74,7 +74,8 @@ class PassageMatrix:
         wanted = np.asarray(query, dtype=np.float64)
         with np.errstate(all="ignore"):
             unit = (wanted / np.sqrt((wanted * wanted).sum())).astype(np.float32)
-            found = (self.vectors @ unit / self.lengths).astype(np.float64)
+            # Not a product of BLAS, which has a thread on each core that waits for the next one by spinning.
+            found = (np.einsum("ij,j->i", self.vectors, unit) / self.lengths).astype(np.float64)
         usual = (self.lengths > _SHORTEST) & (self.lengths < _LONGEST)
         if not usual.all():
             others = np.flatnonzero(~usual)

@@ -1,6 +1,6 @@
 """Puts the words of what was written lately into batches of postings, and takes batches back that few memories are in.
 
-A write leaves the keys of its words beside the memory's entry, where a search reads all of them; that is cheap for some
+A write leaves the keys of its words beside the memory's entry, where a search reads all of them; that is cheap for a
 hundred memories of a scope. A search that met more of them has them settled when it is done, beside what is going on.
 """
 
@@ -18,8 +18,8 @@ from muniment_storage_postgres import keys
 from muniment_storage_postgres.arrays import BigInts, bigints
 from muniment_storage_postgres.database import Connection, Database, rows, sent
 
-BATCH = 500
-"""Memories of a batch; two postings that all of them hold fit a page."""
+BATCH = 200
+"""Memories of a batch, which a search reads whole until there are so many; with more it reads fewer postings."""
 _log = logging.getLogger(__name__)
 
 
