@@ -128,7 +128,7 @@ class Raw(Bare):
                 scopes = await _rows(connection, "scopes", within)
             numbers = [number for number, *_ in scopes]
             parameters = {
-                **{"scopes": numbers, "scanned": numbers, "known": [], "since": 0},
+                **{"scopes": numbers, "scanned": numbers, "known": [], "since": 0, "until": 0},
                 **{"keys": asked, "vector": vector, "space": scopes[0][2]},
             }
             answers = await _rows(connection, "scores_scanning", parameters)

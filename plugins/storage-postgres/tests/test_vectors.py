@@ -254,6 +254,27 @@ async def test_who_moved_to_a_scope_that_is_not_kept_has_left_nothing(storage: P
     assert (await cosine(storage, "m2", "m2") or 0.0) < 0.5
 
 
+async def test_a_restored_dump_is_not_read_with_every_search(
+    storage: PostgresStorage, raw: Raw, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows bear transactions that this server has not had yet; what is written here is seen all the same."""
+    read: list[int] = []
+    really = vectors.changed
+
+    def changed(answers: Any) -> Any:
+        found = really(answers)
+        read.append(len(found))
+        return found
+
+    await three(storage, writer)
+    await raw.execute(b"UPDATE search_entry SET changed = changed + 1000000000")
+    monkeypatch.setattr(vectors, "changed", changed)
+    assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+    await storage.apply(writer.edit("m2", 1, "elsewhere", index(writer, "elsewhere")))
+    assert await cosine(storage, "elsewhere", "m2") == pytest.approx(1.0)
+    assert read == [0, 1]
+
+
 async def test_new_connections_forget_what_was_kept(storage: PostgresStorage, raw: Raw, writer: Any) -> None:
     """After a failover the server may be one that lacks the last commits, whose numbers are given again."""
     await three(storage, writer)

@@ -114,7 +114,7 @@ class _Reach:
         self.selected = [number for number, takes, *_ in scopes if takes]
         self.space: int | None = scopes[0][2] if scopes else None
         self.seen: int = scopes[0][4] if scopes else 0
-        exact = [number for number, takes, _, large, _ in scopes if takes and asked.vector is not None and not large]
+        exact = [number for number, takes, _, large, *_ in scopes if takes and asked.vector is not None and not large]
         self.outgrown = [number for number in self.selected if asked.vector is not None and number not in exact]
         space = self.space or 0
         at = {number: kept.get((number, space)) for number in exact}
@@ -130,6 +130,7 @@ class _Reach:
             "outgrown": self.outgrown,
             "known": list(self.known),
             "since": min((one.seen for one in self.known.values()), default=0),
+            "until": scopes[0][5] if scopes else 0,
             "keys": bigints(asked.keys),
             "vector": asked.vector,
             "space": self.space,

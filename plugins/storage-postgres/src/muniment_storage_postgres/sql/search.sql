@@ -7,7 +7,8 @@
 
 -- name: scopes
 -- The readable scopes that have had a memory, whether the selector takes them, the number of the query's space, whether the
--- scope has outgrown exact search there, and the oldest transaction that this snapshot may not have seen.
+-- scope has outgrown exact search there, the oldest transaction that this snapshot may not have seen, and the first one that
+-- it has not. What bears a later one came with a dump from another server.
 WITH
 -- include: readable
 ,
@@ -18,7 +19,8 @@ SELECT
         AND (%(scope)s::text IS NULL OR r.scope = %(scope)s::text),
     (SELECT w.number FROM wanted w),
     EXISTS (SELECT FROM approximate a WHERE a.space = (SELECT w.number FROM wanted w) AND a.scope = s.number),
-    pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r.scope_key) s
 
 -- name: scores
@@ -56,12 +58,13 @@ GROUP BY k.scope
 UNION ALL
 SELECT -3, NULL, array_send(array_agg(e.memory)), NULL
 FROM search_entry e WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
+    AND e.changed < %(until)s::bigint
 HAVING count(*) > 0
 UNION ALL
 SELECT -4, p.scope, array_send(array_agg(p.memory)), string_agg(vector_send(p.embedding), '')
 FROM search_entry e JOIN passage p ON p.scope = e.scope AND p.memory = e.memory
 WHERE e.scope = ANY(%(known)s::int[]) AND e.changed >= %(since)s::bigint
-    AND p.scope = ANY(%(known)s::int[]) AND p.space = %(space)s::int
+    AND e.changed < %(until)s::bigint AND p.scope = ANY(%(known)s::int[]) AND p.space = %(space)s::int
 GROUP BY p.scope
 
 -- name: also_scanned
