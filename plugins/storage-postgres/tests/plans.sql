@@ -47,7 +47,7 @@ FROM made m CROSS JOIN LATERAL (
 WHERE mod(m.number, 20) <> 0 OR mod(m.number, 400) = 6;
 
 INSERT INTO search_entry (scope, memory, length, batch, analyser, changed)
-SELECT DISTINCT scope, memory, 48, CASE WHEN settled THEN scope ELSE 0 END, '{analyser}', memory FROM held;
+SELECT DISTINCT scope, memory, 48, CASE WHEN settled THEN scope ELSE 0 END, '{analyser}', 0 FROM held;
 
 INSERT INTO search_keys (scope, memory, unsettled, terms, tags)
 SELECT scope, memory, CASE WHEN NOT settled THEN scope END, string_agg(int8send(key << 16 | frequency), ''), '' FROM held GROUP BY scope, memory, settled;

@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import create_engine, text
 
 from muniment.errors import ConfigurationError
@@ -127,6 +128,36 @@ CREATE INDEX memory_embedded ON memory (embedded_in) WHERE NOT deleted;
 DROP INDEX audit_scope
 """
 """What makes a schema one of revision 0002 again."""
+
+
+async def _write_often(connection: psycopg.Connection[Any]) -> None:
+    for _ in range(50):
+        connection.execute(b"UPDATE memory SET version = version")
+        await asyncio.sleep(0.1)
+
+
+async def test_who_writes_during_a_migration_waits(url: str, clients: Clients, writer: Any) -> None:
+    """What a process of an earlier release would write while words are converted would be lost."""
+    storage = clients()
+    await storage.open()
+    await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
+    await storage.apply(writer.create("m1"))
+    schema = (await storage.describe())["schema"].split()[0]
+    await storage.close()
+    with psycopg.connect(url) as reading, psycopg.connect(url, autocommit=True) as writing:
+        for connection in (reading, writing):
+            connection.execute(f"SET search_path = {schema}, public".encode())
+        reading.execute(UNDO.encode())
+        reading.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0002'".encode())
+        reading.commit()
+        reading.execute(b"SELECT count(*) FROM posting")
+        migrating = asyncio.ensure_future(storage.migrate())
+        writing.execute(b"SET lock_timeout = '200ms'")
+        with pytest.raises(LockNotAvailable):
+            await _write_often(writing)
+        assert not migrating.done()
+        reading.rollback()
+        assert (await migrating)[-1] == "0005 postings in batches"
 
 
 async def test_a_schema_of_an_earlier_release_is_brought_up_to_date(url: str, clients: Clients, writer: Any) -> None:

@@ -217,6 +217,38 @@ async def test_a_batch_that_few_are_in_is_dissolved(
     assert await ids(storage, "pier") == {"m0", "m2", "m4"}
 
 
+async def test_optimize_dissolves_also_where_nothing_is_unsettled(
+    storage: PostgresStorage, raw: Raw, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of memories that were all removed no posting stays."""
+    for number in range(4):
+        await storage.apply(writer.create(f"m{number}", "harbour"))
+    assert await settle(storage, raw, monkeypatch, batch=4) == 4
+    for number in range(4):
+        audit = writer.audit(f"m{number}", 2)
+        await storage.apply(Remove(memory_id=f"m{number}", editor="ann", audit=audit, expected_version=1))
+    await storage.optimize()
+    cursor = await raw.execute(b"SELECT (SELECT count(*) FROM posting_batch), (SELECT count(*) FROM posting)")
+    assert await cursor.fetchall() == [(0, 0)]
+
+
+async def test_a_start_settles_what_is_there(
+    storage: PostgresStorage, clients: Clients, raw: Raw, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade, which leaves all unsettled; nobody has to search for it."""
+    for number in range(5):
+        await storage.apply(writer.create(f"m{number}", "harbour"))
+    monkeypatch.setattr(settling, "BATCH", 5)
+    other = clients()
+    await other.open()
+    for _ in range(500):
+        if await held_batches(raw) == (1, 5):
+            break
+        await asyncio.sleep(0.02)
+    assert await held_batches(raw) == (1, 5)
+    await other.close()
+
+
 async def test_an_edit_during_the_settling_is_found_by_its_new_words_only(
     storage: PostgresStorage, raw: Raw, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from muniment import access
 from muniment.conformance.loading import project
+from muniment.errors import StorageUnavailable
 from muniment.ports import (
     Audience,
     Found,
@@ -280,4 +281,10 @@ async def test_new_connections_forget_what_was_kept(storage: PostgresStorage, ra
     await three(storage, writer)
     await raw.execute(b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'muniment'")
     assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+    assert kept(storage) == 0
+    assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+    assert kept(storage) == 1
+    opened = storage._database  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(StorageUnavailable):
+        await opened.write(lambda connection: connection.execute(b"SELECT pg_terminate_backend(pg_backend_pid())"))
     assert kept(storage) == 0

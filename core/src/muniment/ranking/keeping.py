@@ -88,8 +88,3 @@ class Kept(Generic[K, V]):
         """Forget a value."""
         known = self._values.pop(key, None)
         self._used -= known.size if known else 0
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._values.clear()
-        self._used = 0

@@ -163,6 +163,7 @@ class Database:
                 return await work(connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if connection.closed:
+                    self.forget()
                     raise _Lost(error, pool) from error
                 raise
         finally:

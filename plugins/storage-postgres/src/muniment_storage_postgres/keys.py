@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FREQUENCY_BITS = 16
-"""The lower bits of an entry; a memory of at most 64,000 characters has at most 32,000 words."""
+"""The lower bits of an entry; 64,000 characters hold no word more often."""
 FREQUENCY = (1 << FREQUENCY_BITS) - 1
 _KNOWN = 100_000
 """Keys that are kept in mind, of some 200 bytes each."""
@@ -39,7 +39,9 @@ def tag_key(tag: str) -> int:
 
 def of_terms(frequencies: Mapping[str, int]) -> bytes:
     """An entry for each term, packed: its key in the upper bits, its frequency in the lower ones."""
-    return np.array([(key(term) << FREQUENCY_BITS) | count for term, count in frequencies.items()], PACKED).tobytes()
+    return np.array(
+        [(key(term) << FREQUENCY_BITS) | min(count, FREQUENCY) for term, count in frequencies.items()], PACKED
+    ).tobytes()
 
 
 def entries(packed: Sequence[bytes]) -> tuple[Numbers, NDArray[np.intp]]:

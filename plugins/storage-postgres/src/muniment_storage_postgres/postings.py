@@ -20,7 +20,7 @@ from muniment_storage_postgres.records import Row
 
 _LENGTH_BITS = 20
 _LENGTH = (1 << _LENGTH_BITS) - 1
-"""The lower bits of a packed number are a length or a count, of at most a memory's 64,000 characters."""
+"""The lower bits of a packed number are a length or a count; 64,000 characters have at most some 200,000 words."""
 _NOWHERE = 0
 """The batch of a memory that is in none."""
 _NOTHING = np.zeros(0, dtype=np.int64)

@@ -46,16 +46,20 @@ class Names:
 
 
 class Mind:
-    """What this process keeps in mind of a database: ids, and vectors up to a budget in bytes."""
+    """What this process keeps in mind of a database: ids, and vectors up to a budget in bytes.
+
+    A search takes both when it begins; what it still adds to them after they were forgotten is nobody's.
+    """
 
     def __init__(self, budget: int) -> None:
+        self._budget = budget
         self.names = Names()
         self.vectors = KnownVectors(budget)
 
     def forget(self) -> None:
-        """Forget all."""
+        """Begin anew."""
         self.names = Names()
-        self.vectors.clear()
+        self.vectors = KnownVectors(self._budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,9 @@ class _Reach:
     kept from before, of those to be ``read`` they will be. The server compares the others.
     """
 
-    def __init__(self, asked: _Asked, scopes: Sequence[Row], mind: Mind, kept: Mapping[vectors.Key, Vectors]) -> None:
+    def __init__(
+        self, asked: _Asked, scopes: Sequence[Row], mind: KnownVectors, kept: Mapping[vectors.Key, Vectors]
+    ) -> None:
         self.selected = [number for number, takes, *_ in scopes if takes]
         self.space: int | None = scopes[0][2] if scopes else None
         self.seen: int = scopes[0][4] if scopes else 0
@@ -120,7 +126,7 @@ class _Reach:
         at = {number: kept.get((number, space)) for number in exact}
         self.known = {number: one for number, one in at.items() if one is not None and one.seen <= self.seen}
         others = [(number, space) for number in exact if number not in self.known]
-        to_read = mind.vectors.to_read(others, asked.dimensions, beside=list(self.known.values()))
+        to_read = mind.to_read(others, asked.dimensions, beside=list(self.known.values()))
         self.read = [number for number, _ in to_read]
         scanned = [number for number in exact if number not in self.known and number not in self.read]
         self.statement = f"scores{'_known' if self.known else ''}{'_scanning' if scanned else ''}"
@@ -139,15 +145,16 @@ class _Reach:
 
 async def _page(connection: Connection, mind: Mind, asked: _Asked) -> tuple[list[ranking.Ranked], list[int]]:
     """The asked part of the fused order, and the scopes that are to be settled."""
-    kept = mind.vectors.now()
+    names, known = mind.names, mind.vectors
+    kept = known.now()
     async with connection.pipeline():
         await connection.execute(_BEGIN)
         scopes = await rows(connection, "scopes", asked.within)
-    reach = _Reach(asked, scopes, mind, kept)
+    reach = _Reach(asked, scopes, known, kept)
     answers = await _answers(connection, asked, reach)
-    readable, scores = await _scores(connection, mind, asked, reach, answers)
+    readable, scores = await _scores(connection, known, asked, reach, answers)
     places = scores.candidates()
-    ids = await mind.names.of(connection, readable.numbers[places].tolist())
+    ids = await names.of(connection, readable.numbers[places].tolist())
     query = asked.query
     page = scores.fuse(
         dict(zip(ids, places, strict=True)),
@@ -160,7 +167,7 @@ async def _page(connection: Connection, mind: Mind, asked: _Asked) -> tuple[list
 
 
 async def _scores(
-    connection: Connection, mind: Mind, asked: _Asked, reach: _Reach, answers: Sequence[Row]
+    connection: Connection, mind: KnownVectors, asked: _Asked, reach: _Reach, answers: Sequence[Row]
 ) -> tuple[Readable, ranking.Scores]:
     """What is in the readable scopes, and every score of it; by meaning only of what was compared."""
     readable = postings.readable(answers, reach.selected)
@@ -195,20 +202,20 @@ async def _scores(
 
 
 def _matrices(
-    mind: Mind, asked: _Asked, reach: _Reach, answers: Sequence[Row], readable: Readable
+    mind: KnownVectors, asked: _Asked, reach: _Reach, answers: Sequence[Row], readable: Readable
 ) -> Mapping[int, ranking.PassageMatrix]:
     """The passages of the scopes that this process compares, as the snapshot has them, which are kept for the next."""
     if reach.space is None or asked.vector is None:
         return {}
     counts = postings.compared(answers, readable)
-    mind.vectors.note({(scope, reach.space): count for scope, count in counts.items() if scope not in reach.outgrown})
+    mind.note({(scope, reach.space): count for scope, count in counts.items() if scope not in reach.outgrown})
     changed = vectors.changed(answers)
     present: dict[int, Vectors] = {}
     for scope in (*reach.known, *reach.read):
         read = vectors.read(answers, scope, asked.dimensions)
         known = reach.known.get(scope)
         present[scope] = known.with_changes(reach.seen, changed, *read) if known else Vectors.of(reach.seen, *read)
-        mind.vectors.keep((scope, reach.space), present[scope])
+        mind.keep((scope, reach.space), present[scope])
     return {scope: one.among(scope, readable) for scope, one in present.items()}
 
 

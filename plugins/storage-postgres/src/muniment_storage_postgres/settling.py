@@ -20,6 +20,11 @@ from muniment_storage_postgres.database import Connection, Database, rows, sent
 
 BATCH = 200
 """Memories of a batch, which a search reads whole until there are so many; with more it reads fewer postings."""
+_BEGUN = b"""
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL idle_in_transaction_session_timeout = '10s'
+"""
+"""Entries are locked between two statements; a process that hangs there must not keep their writers waiting."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,6 +34,10 @@ class Settler:
     def __init__(self) -> None:
         self._wanted: set[int] = set()
         self._task: asyncio.Task[None] | None = None
+
+    def begin(self, database: Database) -> None:
+        """Have all that is worth it settled, as after an upgrade: a search would read it whole first."""
+        self._task = asyncio.create_task(self._settle(database, all_scopes=True))
 
     def want(self, database: Database, scopes: Iterable[int]) -> None:
         """Have these settled soon; returns at once."""
@@ -44,11 +53,16 @@ class Settler:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _settle(self, database: Database) -> None:
+    async def _settle(self, database: Database, *, all_scopes: bool = False) -> None:
         try:
+            if all_scopes:
+                self._wanted.update([scope for (scope,) in await database.rows("unsettled", {"least": BATCH})])
             while self._wanted:
                 scope = self._wanted.pop()
-                await database.write(lambda connection, scope=scope: settle(connection, scope))
+                # A connection for each batch, since calls wait for one too.
+                while await database.write(lambda connection, scope=scope: make_batch(connection, scope)):
+                    pass
+                await database.write(lambda connection, scope=scope: dissolve(connection, scope))
         except MunimentError as error:
             _log.info("what was written lately is searched as it is, for now: %s", error)
         finally:
@@ -58,20 +72,37 @@ class Settler:
 async def settle(connection: Connection, scope: int) -> int:
     """Make all batches of a scope that are worth it, then take poor ones back; how many memories were put into one."""
     done = 0
-    try:
-        while made := await _batch(connection, scope):
-            done += made
-        await rows(connection, "dissolve", {"scope": scope})
-    except SerializationFailure:
-        # A memory moved to another scope meanwhile.
-        _log.debug("scope %d will be settled another time", scope)
+    while made := await make_batch(connection, scope):
+        done += made
+    await dissolve(connection, scope)
     return done
 
 
-async def _batch(connection: Connection, scope: int) -> int:
-    """Make one batch, if there are enough memories for it; how many are in it."""
+async def settle_all(connection: Connection) -> Sequence[str]:
+    """Settle every scope that is worth it, and look after the batches of all; what was done, a sentence."""
+    scopes = {scope for (scope,) in await rows(connection, "unsettled", {"least": BATCH})}
+    scopes |= {scope for (scope,) in await rows(connection, "batched", {})}
+    done = sum([await settle(connection, scope) for scope in sorted(scopes)])
+    if not done:
+        return ()
+    # The entries were written anew, and until then an index alone does not answer for them.
+    for table in (b"search_entry", b"search_keys"):
+        await connection.execute(b"VACUUM (ANALYZE) " + table)
+    return (f"Settled the words of {done} memories: searches had to read all words of each.",)
+
+
+async def make_batch(connection: Connection, scope: int) -> int:
+    """Make one batch of a scope, if there are enough memories for it; how many are in it."""
+    try:
+        return await _make_batch(connection, scope)
+    except SerializationFailure:
+        _log.debug("a memory moved meanwhile; scope %d will be settled another time", scope)
+        return 0
+
+
+async def _make_batch(connection: Connection, scope: int) -> int:
     async with connection.transaction():
-        await connection.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        await connection.execute(_BEGUN, prepare=False)
         taken = await rows(connection, "to_settle", {"scope": scope, "limit": BATCH})
         if len(taken) < BATCH:
             return 0
@@ -88,13 +119,9 @@ async def _batch(connection: Connection, scope: int) -> int:
         return len(found)
 
 
-async def settle_all(connection: Connection) -> Sequence[str]:
-    """Settle every scope that is worth it; what was done, a sentence."""
-    scopes = await rows(connection, "unsettled", {"least": BATCH})
-    done = sum([await settle(connection, scope) for (scope,) in scopes])
-    if not done:
-        return ()
-    # The entries were written anew, and until then an index alone does not answer for them.
-    for table in (b"search_entry", b"search_keys"):
-        await connection.execute(b"VACUUM (ANALYZE) " + table)
-    return (f"Settled the words of {done} memories: searches had to read all words of each.",)
+async def dissolve(connection: Connection, scope: int) -> None:
+    """Take back the batches of a scope that few of their memories are in."""
+    try:
+        await rows(connection, "dissolve", {"scope": scope})
+    except SerializationFailure:
+        _log.debug("a memory moved meanwhile; batches of scope %d will be looked after another time", scope)

@@ -71,6 +71,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
                 return
             try:
                 self._opened = await self._connected()
+                self._settler.begin(self._opened)
             except BaseException:
                 await self._server.stop()
                 raise

@@ -2,7 +2,8 @@
 
 What is kept is what one snapshot held, and the oldest transaction that it may not have seen. A later snapshot reads
 anew the memories of which passages were changed by that one or by a later one (``search_entry.changed``), and whoever
-is not live in the scope any more is left out; so the answer is exact in each snapshot, whoever wrote. Scopes with few
+is not live in the scope any more is left out; so the answer is exact in each snapshot, whoever wrote, but for a space
+that is being dropped, whose vectors stay in mind. Scopes with few
 passages, and those that do not fit the budget, are compared by the server. The arithmetic is ``ranking``'s. No I/O.
 """
 
@@ -22,6 +23,8 @@ from muniment_storage_postgres.records import Row
 
 WORTH = 3_000
 """Passages of a scope from which on its vectors are kept; fewer are as soon compared by the server."""
+_MOST = 500_000_000
+"""Bytes that one answer of the server may bring; it cannot make one of more than 1 GB."""
 _KNOWN_COUNTS = 10_000
 """Scopes of which the number of passages is kept in mind."""
 _GONE_ROWS = 1_024
@@ -94,7 +97,7 @@ class KnownVectors:
     def to_read(self, keys: Sequence[Key], dimensions: int, *, beside: Sequence[Vectors]) -> list[Key]:
         """Which of these are to be kept from now on: they were compared by the server before, which is forgotten here,
         have many passages, and have room ``beside`` what the same search needs."""
-        room = self._kept.budget // 2 - sum(one.size for one in beside)
+        room = min(self._kept.budget // 2, _MOST) - sum(one.size for one in beside)
         chosen: list[Key] = []
         for key in keys:
             count = self._counts.get(key, 0)
@@ -114,11 +117,6 @@ class KnownVectors:
     def keep(self, key: Key, vectors: Vectors) -> None:
         """Keep this for later snapshots; what was not used for longest makes room."""
         self._kept.put(key, vectors)
-
-    def clear(self) -> None:
-        """Forget all: the database may be another one."""
-        self._kept.clear()
-        self._counts.clear()
 
 
 def changed(answers: Sequence[Row]) -> Numbers:

@@ -75,6 +75,9 @@ ORDER BY c.relname
 SELECT k.unsettled FROM search_keys k WHERE k.unsettled IS NOT NULL
 GROUP BY k.unsettled HAVING count(*) >= %(least)s::int
 
+-- name: batched
+SELECT DISTINCT b.scope FROM posting_batch b
+
 -- name: to_settle
 -- Memories of a scope that are in no batch, the newest first. Who is being changed is left for later.
 SELECT e.memory FROM search_entry e WHERE e.scope = %(scope)s::int AND e.batch = 0

@@ -8,9 +8,12 @@ from sqlalchemy import text
 revision = "0005"
 down_revision = "0004"
 
+# Processes of an earlier release may still write; they wait, and then fail on what they find.
+_LOCK = "LOCK TABLE memory, search_entry, posting IN ACCESS EXCLUSIVE MODE"
+
 # Terms and tags become entries of numbers, as ``keys`` makes them.
 _ENTRIES = """
-CREATE TEMP TABLE converted ON COMMIT DROP AS
+CREATE TABLE converted AS
 SELECT
     e.scope, e.memory, e.length, e.analyser,
     (
@@ -79,7 +82,9 @@ ORDER BY c.scope, c.memory;
 
 INSERT INTO search_keys (scope, memory, unsettled, terms, tags)
 SELECT c.scope, c.memory, c.scope, coalesce(c.terms, ''), coalesce(c.tags, '') FROM converted c
-ORDER BY c.scope, c.memory
+ORDER BY c.scope, c.memory;
+
+DROP TABLE converted
 """
 
 
@@ -90,6 +95,7 @@ def upgrade() -> None:
     """
     partitions = text("SELECT count(*) FROM pg_inherits WHERE inhparent = 'posting'::regclass")
     parts = op.get_bind().execute(partitions).scalar_one()
+    op.execute(_LOCK)
     op.execute(_ENTRIES.format(key=_KEY))
     op.execute(_TABLES)
     for table, fillfactor in (("search_entry", 85), ("search_keys", 85), ("posting", 100)):
