@@ -134,6 +134,17 @@ async def test_what_has_no_room_stays_the_servers(clients: Clients, storage: Pos
     await small.close()
 
 
+def test_a_search_reads_no_more_than_has_room_beside_what_it_needs() -> None:
+    """Half of the budget is for one search, so that what grows still fits; who was chosen is counted anew."""
+    known = vectors.KnownVectors(2_000)
+    mine, theirs, small = (1, 1), (2, 1), (3, 1)
+    known.note({mine: 10, theirs: 10, small: 2})
+    needed = vectors.Vectors.of(1, np.arange(15), np.zeros((15, 8), dtype=np.float32))
+    assert known.to_read([mine, theirs, small], 8, beside=[needed]) == []
+    assert known.to_read([mine, theirs, small], 8, beside=[]) == [mine, theirs]
+    assert known.to_read([mine, theirs, small], 8, beside=[]) == []
+
+
 async def test_a_history_is_answered_as_by_who_keeps_nothing(
     storage: PostgresStorage, cold: PostgresStorage, writer: Any
 ) -> None:
