@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from muniment import operations
+from muniment import lexical, operations
 from muniment.agent_models import SectionReceipt
-from muniment.engine import Engine
+from muniment.engine import Engine, terms
 from muniment.engine.cutting import cut
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound, VersionConflict
 from muniment.lexical import ANALYSER, Terms
@@ -245,6 +245,56 @@ async def test_terms_heal_by_themselves_after_a_start() -> None:
                 break
             await asyncio.sleep(0.01)
     assert storage.data.memories[receipt.id].analyser == ANALYSER
+
+
+async def test_terms_are_made_while_the_storage_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a short content, after the storage was asked; of a long one not before it is known who may change it."""
+    order: list[str] = []
+    really = lexical.analyse
+
+    def analyse(text: str) -> Terms:
+        order.append("analysed")
+        return really(text)
+
+    async def loading() -> str:
+        order.append("asked")
+        await asyncio.sleep(0.01)
+        order.append("loaded")
+        return "facts"
+
+    monkeypatch.setattr(lexical, "analyse", analyse)
+    assert await terms.analyse_beside("some words", loading()) == ("facts", really("some words"))
+    assert order == ["asked", "analysed", "loaded"]
+    for unmade in (terms.LONG_TEXT * "a", None):
+        order.clear()
+        assert await terms.analyse_beside(unmade, loading()) == ("facts", None)
+        assert order == ["asked", "loaded"]
+
+
+async def test_what_stops_an_update_stops_its_loading() -> None:
+    """A refusal comes as it is, and who is cancelled leaves nothing that still waits for the storage."""
+
+    async def refused() -> None:
+        raise NotFound("not there")
+
+    with pytest.raises(NotFound):
+        await terms.analyse_beside("some words", refused())
+    ended: list[str] = []
+
+    async def waiting() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("the loading")
+
+    for turns in range(3):
+        update = asyncio.create_task(terms.analyse_beside("some words", waiting()))
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        update.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await update
+        assert ended.pop() == "the loading"
 
 
 async def test_observers_see_what_was_committed_and_cannot_undo_it() -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from operator import add
+from operator import add, itemgetter
 from typing import Final, Protocol, cast
 
 import snowballstemmer
@@ -96,6 +96,7 @@ class _Stemmer(Protocol):
 
 _ENGLISH_STEMMER: Final = cast("_Stemmer", snowballstemmer.stemmer("english"))  # pyright: ignore[reportUnknownMemberType]
 _ONE_AT_A_TIME: Final = threading.Lock()
+_KEPT: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,9 @@ def analyse(text: str) -> Terms:
     digit. Terms have 1 to `MAX_TERM` code points and hold neither NUL nor white space. Time is linear in the
     text.
     """
-    tokens = _tokens(text)
-    usual = text.isascii() and max(map(len, tokens), default=0) <= MAX_TERM
-    found = list(map(_cached_expansion if usual else _expanded, tokens))
-    frequencies = Counter(chain.from_iterable([terms for terms, _ in found]))
-    return Terms(frequencies=dict(frequencies), length=sum([words for _, words in found]))
+    found = list(map(_EXPANSIONS.__getitem__, _tokens(text)))
+    frequencies = Counter(chain.from_iterable(map(itemgetter(0), found)))
+    return Terms(frequencies=dict(frequencies), length=sum(map(itemgetter(1), found)))
 
 
 def query_terms(text: str) -> Mapping[str, float]:
@@ -134,7 +133,7 @@ def query_terms(text: str) -> Mapping[str, float]:
     """
     terms = Counter(
         chain.from_iterable(
-            _pairs(_characters(token)) if _UNSPACED_START.match(token) else _expanded(token)[0]
+            _pairs(_characters(token)) if _UNSPACED_START.match(token) else _EXPANSIONS[token][0]
             for token in _tokens(text)
         )
     )
@@ -172,13 +171,20 @@ def _pairs(characters: Sequence[str]) -> Sequence[str]:
     return pairs if isinstance(characters, str) else [_bounded(pair) for pair in pairs]
 
 
-def _expanded(token: str) -> tuple[Sequence[str], int]:
-    """A token's terms, and how many words it counts as."""
-    if _UNSPACED_START.match(token):
-        characters = _characters(token)
-        pairs = _pairs(characters)
-        return [*pairs, *characters] if len(characters) > 1 else pairs, len(pairs)
-    return _cached_expansion(token) if len(token) <= MAX_TERM else _expansion(token)
+class _Expansions(dict[str, tuple[Sequence[str], int]]):
+    """By token its terms, and how many words it counts as; those of short tokens are kept. When they are too many all
+    are forgotten: to note which were used last costs more than making some again."""
+
+    def __missing__(self, token: str) -> tuple[Sequence[str], int]:
+        if _UNSPACED_START.match(token):
+            pairs = _pairs(characters := _characters(token))
+            return [*pairs, *characters] if len(characters) > 1 else pairs, len(pairs)
+        found = _expansion(token)
+        if len(token) <= MAX_TERM:
+            if len(self) >= _KEPT:
+                self.clear()
+            self[token] = found
+        return found
 
 
 def _expansion(token: str) -> tuple[Sequence[str], int]:
@@ -189,14 +195,10 @@ def _expansion(token: str) -> tuple[Sequence[str], int]:
     terms: dict[str, None] = {}
     if len(components) != 1 or components[0] != token:
         terms[_bounded(token.casefold())] = None
-    for component in components:
-        terms.update(dict.fromkeys(_terms_of_component(component)))
+    terms |= dict.fromkeys(chain.from_iterable(map(_terms_of_component, components)))
     if not components:
         return (), 0
     return tuple(terms), sum(1 + len(component) // (MAX_TERM + 1) for component in components)
-
-
-_cached_expansion = lru_cache(maxsize=65_536)(_expansion)
 
 
 def _has_word(text: str) -> bool:
@@ -267,7 +269,7 @@ def _stem(word: str) -> str:
     return _english_stem(word) if len(word) <= MAX_TERM and _ENGLISH.match(word) else _bounded(word)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=_KEPT)
 def _english_stem(word: str) -> str:
     with _ONE_AT_A_TIME:
         return _ENGLISH_STEMMER.stemWord(word)
@@ -285,6 +287,7 @@ def _fingerprint() -> str:
     return f"muniment-{_VERSION}-{hashlib.sha256(rules.encode()).hexdigest()[:8]}"
 
 
+_EXPANSIONS: Final = _Expansions()
 _STOP_TERMS: Final = frozenset(map(_english_stem, _STOP_WORDS.split()))
 
 ANALYSER: Final[str] = _fingerprint()

@@ -126,14 +126,14 @@ def _segments(content: str) -> Iterator[str]:
 
 def _pieces(segment: str) -> list[str]:
     atoms, keys = _atoms(segment)
-    cuts = _cuts(keys, [len(atom) for atom in atoms], MAX_UNIT)
+    cuts = _cuts(keys, list(map(len, atoms)), MAX_UNIT)
     return ["".join(atoms[start:end]) for start, end in pairwise([0, *cuts, len(atoms)])]
 
 
 def _atoms(segment: str) -> tuple[list[str], list[int]]:
     """The smallest parts of a segment, and the key of the boundary after each: words before characters."""
-    words = _WORD.findall(segment)
-    ends = [_key(0, word.encode("utf-8", "surrogatepass")) for word in words]
+    words: list[str] = _WORD.findall(segment)
+    ends = list(map(zlib.crc32, map(str.encode, words))) if segment.isascii() else list(map(_key_of_text, words))
     if len(words) > 1 and max(map(len, words)) <= _LONG_WORD:
         return words, ends
     atoms: list[str] = []
@@ -201,6 +201,10 @@ def _key(roughness: int, context: bytes) -> int:
     return roughness << 32 | zlib.crc32(context)
 
 
+def _key_of_text(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
+
+
 def _cuts(keys: Sequence[int], sizes: Sequence[int], limit: int) -> list[int]:
     """The indices at which to start a new part, none of which is larger than `limit`.
 
@@ -241,14 +245,16 @@ def _local_minima(keys: Sequence[int], offsets: Sequence[int], near: int) -> lis
 
 
 def _forced(keys: Sequence[int], offsets: Sequence[int], start: int, end: int, near: int, limit: int) -> Iterator[int]:
+    """Boundaries between two, so that no part is larger than ``limit``: of those that leave no part smaller than
+    ``near`` the last one with the least key, otherwise the furthest."""
     while offsets[end] - offsets[start] > limit:
-        best = start + 1
-        for place in range(start + 1, end):
-            if offsets[place] - offsets[start] > limit:
-                break
-            too_small = min(offsets[place] - offsets[start], offsets[end] - offsets[place]) < near
-            best_too_small = min(offsets[best] - offsets[start], offsets[end] - offsets[best]) < near
-            if best_too_small or (not too_small and keys[place - 1] <= keys[best - 1]):
-                best = place
+        furthest = offsets[start] + limit
+        first = bisect_left(offsets, offsets[start] + near, start + 1, end)
+        after = bisect_right(offsets, min(furthest, offsets[end] - near), first, end)
+        if first < after:
+            among = keys[first - 1 : after - 1][::-1]
+            best = after - 1 - among.index(min(among))
+        else:
+            best = max(start + 1, bisect_right(offsets, furthest, start + 1, end) - 1)
         yield best
         start = best

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 
 from muniment.errors import StorageUnavailable
 from muniment.ports import Audience, PluginContext, Space
 from muniment_storage_postgres.storage import create
 
 WRITES = 1000
+_WAITING = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
 
 
@@ -34,13 +36,13 @@ async def test_no_acknowledged_write_is_lost(fresh_dir: Path, writer: Any) -> No
             return
         acknowledged.append(memory_id)
         if len(acknowledged) == WRITES // 2:
-            kill(int((fresh_dir / "postgres" / "postmaster.pid").read_text().split()[0]))
+            await kill_between(fresh_dir / "postgres")
 
     try:
         await storage.register_space(SPACE, np.eye(8, dtype=np.float32)[:2])
         await asyncio.gather(*(write(f"m{number}") for number in range(WRITES)))
         assert len(acknowledged) >= WRITES // 2
-        assert refused, "the kill came too late to interrupt anything"
+        assert refused, "nothing was interrupted"
         for memory_id in acknowledged:
             facts = await storage.load(Audience("ann"), memory_id)
             assert facts is not None, f"{memory_id} was acknowledged and is gone"
@@ -48,6 +50,16 @@ async def test_no_acknowledged_write_is_lost(fresh_dir: Path, writer: Any) -> No
             assert len(await storage.history(Audience("ann"), memory_id, before=None, limit=9)) == 1
     finally:
         await storage.close()
+
+
+async def kill_between(place: Path) -> None:
+    """Kill a server while it is at statements that it cannot finish."""
+    with suppress(psycopg.OperationalError):
+        async with await psycopg.AsyncConnection.connect(host=str(place), user="postgres", dbname="postgres") as raw:
+            await raw.execute(b"LOCK TABLE muniment.memory")
+            while await (await raw.execute(_WAITING)).fetchone() == (0,):
+                pass  # each look lets the writers go on
+            kill(int((place / "postmaster.pid").read_text().split()[0]))
 
 
 def kill(postmaster: int) -> None:

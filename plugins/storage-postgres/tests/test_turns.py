@@ -122,3 +122,29 @@ async def test_there_are_never_more_turns_than_places() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     assert most == 3
     assert [await asyncio.wait_for(turns.take(), 1) for _ in range(3)] == [None] * 3
+
+
+async def test_what_is_left_goes_to_who_comes_next() -> None:
+    """Only one thing is left at a time, and what is withdrawn is left no more."""
+    turns = Line(2, 10.0)
+    assert [await turns.take() for _ in range(2)] == [None] * 2
+    assert turns.leave("the first")
+    assert not turns.leave("the second")
+    turns.end()
+    assert await turns.take() == "the first"
+    assert await turns.take() is None
+    assert turns.leave("the third")
+    assert turns.withdrawn() == "the third"
+    assert turns.withdrawn() is None
+    assert await turns.take() is None
+
+
+async def test_leaving_ends_a_turn() -> None:
+    """As often as it is done there are as many places as before."""
+    turns = Line(1, 0.05)
+    for _ in range(3):
+        await turns.take()
+        assert turns.leave("a connection")
+    assert await turns.take() == "a connection"
+    with pytest.raises(TimeoutError):
+        await turns.take()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from muniment.engine.commit import draft
+from muniment.lexical import Terms
 from muniment.models import CallContext, EmbeddingState, PatchEffect, Receipt
 from muniment.ports import AuditDraft, MemoryFacts, NewProject, Placement
 
@@ -16,13 +17,15 @@ UNDATED = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an edit sets; a field that is None stays. ``registers`` is the placement's project where that is new."""
+    """What an edit sets; a field that is None stays. ``registers`` is the placement's project where that is new, and
+    ``terms`` are those of the content where they are made already."""
 
     content: str | None = None
     tags: tuple[str, ...] | None = None
     placement: Placement | None = None
     registers: NewProject | None = None
     effect: PatchEffect | None = None
+    terms: Terms | None = None
 
     def fields(self, facts: MemoryFacts) -> tuple[str, ...]:
         """The fields whose value really changes."""

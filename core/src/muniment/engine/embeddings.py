@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muniment import lexical
 from muniment.engine import spaces
 from muniment.engine.completeness import Completeness
 from muniment.engine.cutting import cut
@@ -21,6 +20,7 @@ from muniment.engine.filling import Filling
 from muniment.engine.terms import analyse
 from muniment.engine.vectors import VectorCache, VectorSource
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, InvalidInput, MunimentError
+from muniment.lexical import ANALYSER, Terms
 from muniment.models import EmbeddingState
 from muniment.ports import Embedder, Index, Passages, PassageVector, Space, Storage, Vector
 from muniment.ports.refusals import NoSpace
@@ -34,7 +34,6 @@ UNAVAILABLE = "the embedder is unavailable"
 """What a search's ``degraded`` says where the embedder cannot be used, other than while it loads or is busy."""
 
 _LATE = "the embedder did not answer in time"
-
 ANSWERED = "answered from words and tags"
 
 StoredPassages = Callable[[str], Awaitable[frozenset[str]]]
@@ -132,23 +131,21 @@ class Embeddings:
     async def refused(self) -> EmbedderMismatch:
         """Wait until the embedder turns out not to be the one that made the stored vectors; for ever where it is.
 
-        Whoever serves ends then, with the refusal's message. It is found out when the space is entered, which the
-        background task begins right after the start.
+        Whoever serves ends then, with the refusal's message. The background task finds it out right after the start.
         """
         await self._mismatch.wait()
         assert isinstance(self._failure, EmbedderMismatch)
         return self._failure
 
-    async def index(self, content: str, stored: StoredPassages) -> tuple[Index, EmbeddingState]:
-        """A content's terms and passages, of which only those not in ``stored`` are embedded.
+    async def index(self, content: str, stored: StoredPassages, terms: Terms | None) -> tuple[Index, EmbeddingState]:
+        """A content's terms, unless they are at hand, and passages, of which only those not in ``stored`` are embedded.
 
-        An embedder that is unavailable, does not take the text or is slower than the time-out leaves the new passages
-        pending; one whose model is still loading is not waited for so long, and one that failed just before not at all.
-        Raises EmbedderMismatch.
+        An embedder that is unavailable, does not take the text or is slow leaves the new passages pending; one that is
+        still loading is not waited for so long, and one that failed just before not at all. Raises EmbedderMismatch.
         """
-        terms = await analyse(content)
+        terms = terms or await analyse(content)
         if self._embedder is None or self._source is None:
-            return Index(lexical.ANALYSER, terms, None), EmbeddingState.OFF
+            return Index(ANALYSER, terms, None), EmbeddingState.OFF
         found: Passages | None = None
         try:
             async with asyncio.timeout(self._timeout if self._embedder.ready else self._patience):
@@ -166,7 +163,7 @@ class Embeddings:
             self._completeness.changed()
             self.pending.set()
         state = EmbeddingState.READY if found and found.complete else EmbeddingState.PENDING
-        return Index(lexical.ANALYSER, terms, found), state
+        return Index(ANALYSER, terms, found), state
 
     async def query(self, text: str) -> QueryVector:
         """The vector of a query, or why meaning is left out of the answer. Raises EmbedderMismatch."""

@@ -15,6 +15,7 @@ from muniment.engine.commit import Committed, draft, editor
 from muniment.engine.embeddings import Embeddings, none_stored
 from muniment.engine.idempotency import Idempotency
 from muniment.engine.projects import Projects, check_scope
+from muniment.engine.terms import analyse_beside
 from muniment.errors import InvalidInput, MunimentError, NotFound, VersionConflict
 from muniment.models import Access, CallContext, EmbeddingState, Receipt
 from muniment.operations.memories import MemoryDelete, MemoryPatch, MemoryRestore, MemoryUpdate, MemoryWrite
@@ -87,7 +88,7 @@ class Memories:
         project = sent.project or (None if sent.scope == "user" else context.default_project)
         placement, new = await self._projects.place(context, sent.scope, project)
         mutations.check_content(sent.content)
-        index, state = await self.embeddings.index(sent.content, none_stored)
+        index, state = await self.embeddings.index(sent.content, none_stored, None)
         memory_id = str(uuid4())
         receipt = Receipt(
             id=memory_id,
@@ -129,7 +130,7 @@ class Memories:
         check_scope(sent.scope, sent.project)
         if sent.content is None and sent.tags is None and sent.scope is None and sent.project is None:
             raise InvalidInput("input", "nothing to change; send content, tags, scope or project")
-        loaded = await self._load(context, sent.id, sent.version)
+        loaded, terms = await analyse_beside(sent.content, self._load(context, sent.id, sent.version))
         placement, new = await self._destination(context, sent, loaded.facts)
         if sent.content is not None:
             mutations.check_content(sent.content)
@@ -138,6 +139,7 @@ class Memories:
             tags=None if sent.tags is None else _unique(sent.tags),
             placement=placement,
             registers=new,
+            terms=terms,
         )
         return await self._revise(context, "memory.update", loaded, change)
 
@@ -170,7 +172,7 @@ class Memories:
         """Bring a deleted memory back, its search entries rebuilt."""
         loaded = await self._load(context, sent.id, sent.version, deleted=True)
         facts = loaded.facts
-        index, state = await self.embeddings.index(facts.memory.content, none_stored)
+        index, state = await self.embeddings.index(facts.memory.content, none_stored, None)
         restore = Restore(
             memory_id=sent.id,
             editor=editor(context),
@@ -210,7 +212,7 @@ class Memories:
         state: EmbeddingState | None = None
         if change.content is not None:
             stored = partial(self._stored_passages, context, loaded)
-            index, state = await self.embeddings.index(change.content, stored)
+            index, state = await self.embeddings.index(change.content, stored, change.terms)
         receipt = loaded.receipt(action, embedding=state, change=change)
         revise = Revise(
             memory_id=facts.memory.id,

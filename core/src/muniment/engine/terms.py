@@ -1,11 +1,15 @@
-"""Terms that were stored under another analyser: found, analysed anew, and stored if the memory is still the same."""
+"""Making terms without keeping others waiting, and making those anew that were stored under another analyser."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from muniment import lexical
 from muniment.ports import Storage
+
+T = TypeVar("T")
 
 BATCH = 64
 LONG_TEXT = 4_000
@@ -33,3 +37,21 @@ async def analyse(content: str) -> lexical.Terms:
     if len(content) < LONG_TEXT:
         return lexical.analyse(content)
     return await asyncio.to_thread(lexical.analyse, content)
+
+
+async def analyse_beside(content: str | None, loading: Coroutine[Any, Any, T]) -> tuple[T, lexical.Terms | None]:
+    """What ``loading`` gives, and the terms of a short content, made while the storage is at work.
+
+    A long content is left to ``analyse``: what is loaded may say that the caller is to be refused.
+    """
+    if content is None or len(content) >= LONG_TEXT:
+        return await loading, None
+    begun = asyncio.create_task(loading)
+    try:
+        await asyncio.sleep(0)
+        terms = lexical.analyse(content)
+    except BaseException:
+        begun.cancel()
+        await asyncio.wait([begun])
+        raise
+    return await begun, terms

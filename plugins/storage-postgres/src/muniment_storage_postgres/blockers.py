@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC
 
 from muniment.errors import MunimentError
-from muniment_storage_postgres.database import Connection, Database, Row
+from muniment_storage_postgres.connection import Connection, Row
+from muniment_storage_postgres.database import Database
 from muniment_storage_postgres.waiting import Wait
 
 _TURN = 1.0

@@ -9,45 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
-import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
-from pgvector.psycopg.vector import register_vector_info
 from psycopg import AsyncConnection, AsyncCursor
-from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from muniment.ports.refusals import closed
-from muniment_storage_postgres import arrays, refusals
+from muniment_storage_postgres import refusals
+from muniment_storage_postgres.connection import (
+    Connection,
+    Held,
+    Keeping,
+    Pool,
+    Row,
+    configure,
+    cursor_for,
+    is_alive,
+    keep_cursor,
+)
 from muniment_storage_postgres.settings import Options
-from muniment_storage_postgres.sql import STATEMENTS
+from muniment_storage_postgres.sql import STATEMENTS, in_partition
 from muniment_storage_postgres.turns import Turns
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[Any, ...]
-Connection: TypeAlias = AsyncConnection[Row]
-Pool: TypeAlias = AsyncConnectionPool[Connection]
 Parameters: TypeAlias = Mapping[str, Any]
-_Held: TypeAlias = tuple[Pool, Connection]
-"""A connection in use, and the pool that it belongs to."""
 
 _log = logging.getLogger(__name__)
 
 _PROMPT = 1.0
 """Seconds to wait for a connection before finding out whether the server is there at all."""
-
-_CONFIGURE = b"""
-SELECT
-    set_config('search_path', %s, false),
-    set_config('TimeZone', 'UTC', false),
-    set_config('jit', 'off', false),
-    set_config('max_parallel_workers_per_gather', '0', false)
-"""
 
 
 class Database:
@@ -72,7 +67,8 @@ class Database:
         self._mending = asyncio.Lock()
         self._closed = False
         self._vector: TypeInfo | None = None
-        self._turns: Turns[_Held] = Turns(options.pool_size, options.busy_timeout, self._leave)
+        self._asking = 0  # how many wait for the pool
+        self._turns: Turns[Held] = Turns(options.pool_size, options.busy_timeout, self._leave)
         self._pool = self._new_pool()
 
     async def open(self) -> None:
@@ -83,6 +79,7 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        await self._give_back(self._turns.withdrawn())
         await self._pool.close()
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -110,19 +107,20 @@ class Database:
         return await self.read(lambda connection: rows(connection, statement, parameters))
 
     async def row(self, statement: str, parameters: Parameters) -> Row | None:
-        """The first row of a reading statement."""
-        found = await self.rows(statement, parameters)
+        """The only row of a reading statement that has no more than one, and no large one."""
+        found = await self.read(lambda connection: rows(connection, statement, parameters, one=True))
         return found[0] if found else None
 
     async def change(self, statement: str, parameters: Parameters) -> Row | None:
-        """Run a writing statement; its first row. Raises psycopg's IntegrityError as it is."""
-        found = await self.changes(statement, parameters)
-        return found[0] if found else None
+        """The only row of a writing statement that has no more than one. Raises psycopg's IntegrityError as it is."""
+        return next(iter(await self.changes(statement, parameters, one=True)), None)
 
-    async def changes(self, statement: str, parameters: Parameters) -> list[Row]:
+    async def changes(self, statement: str, parameters: Parameters, *, one: bool = False) -> list[Row]:
         """Run a writing statement; all its rows. Raises psycopg's IntegrityError as it is."""
 
         async def work(connection: Connection) -> list[Row] | psycopg.IntegrityError:
+            if one:
+                keep_cursor(connection, statement)
             try:
                 cursor = await sent(connection, statement, parameters)
                 # A description would be built of every column; the row number says as well whether there are rows.
@@ -157,38 +155,41 @@ class Database:
         except TimeoutError as error:
             raise refusals.busy(self._place) from error
         try:
-            held = held or await self._take()
-            pool, connection = held
+            left, held = held, None
+            held = await self._take(left)
             try:
-                return await work(connection)
+                return await work(held.connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if connection.closed:
+                if held.connection.closed:
                     self.forget()
-                    raise _Lost(error, pool) from error
+                    raise _Lost(error, held.pool) from error
                 raise
         finally:
             await self._leave(held)
 
-    async def _leave(self, held: _Held | None) -> None:
-        """End a turn. A connection in order goes to whoever waits; the pool is asked only when nobody does."""
+    async def _leave(self, held: Held | None) -> None:
+        """End a turn. A connection in order goes to whoever waits, or else to who comes next; others go to the pool."""
         if held is None:
             self._turns.end()
             return
-        pool, connection = held
-        current = pool is self._pool and not self._closed
-        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if current and idle and self._turns.hand_over(held):
+        to_lend = held.pool is self._pool and not self._closed and held.in_order()
+        if to_lend and (self._turns.hand_over(held) or (not self._asking and self._turns.leave(held))):
             return
         try:
-            await pool.putconn(connection)
+            await self._give_back(held)
         finally:
             self._turns.end()
 
-    async def _take(self) -> _Held:
-        """A connection of the pool. Nobody has a turn without one being free, so a wait in the pool means trouble."""
+    async def _take(self, left: Held | None) -> Held:
+        """What was left, or one of the pool. Nobody has a turn without one being free, so a wait means trouble."""
+        if left is not None:
+            if left.pool is self._pool and is_alive(left.connection):
+                return left
+            await self._dispose(left)
         patience = _PROMPT
         while True:
             pool = self._pool
+            self._asking += 1
             try:
                 connection = await pool.getconn(patience)
             except PoolTimeout as error:
@@ -201,11 +202,22 @@ class Database:
                 if pool is not self._pool:
                     continue
                 raise closed() from error
-            if _is_alive(connection):
-                return pool, connection
-            self.forget()
-            await connection.close()
-            await pool.putconn(connection)
+            finally:
+                self._asking -= 1
+            held = Held(pool, connection, time.monotonic())
+            if is_alive(connection):
+                return held
+            await self._dispose(held)
+
+    async def _dispose(self, held: Held) -> None:
+        """Give back a connection that nobody is to have."""
+        self.forget()
+        await held.connection.close()
+        await self._give_back(held)
+
+    async def _give_back(self, held: Held | None) -> None:
+        if held is not None:
+            await held.pool.putconn(held.connection)
 
     async def _mend(self, suspect: Pool) -> None:
         """Find out why no connection came, or why one broke: give up with the cause, or go on with a fresh pool."""
@@ -227,6 +239,7 @@ class Database:
             self.forget()
             self._pool = self._new_pool()
             await self._pool.open(wait=False)
+        await self._give_back(self._turns.withdrawn())
         await suspect.close()
 
     def _new_pool(self) -> Pool:
@@ -236,6 +249,7 @@ class Database:
             pool_log.setLevel(logging.ERROR)
         return AsyncConnectionPool(
             self._conninfo,
+            connection_class=Keeping,
             kwargs=self._arguments(),
             min_size=1,
             max_size=self._options.pool_size,
@@ -253,11 +267,7 @@ class Database:
         }
 
     async def _configure(self, connection: Connection) -> None:
-        await connection.execute(_CONFIGURE, (self._search_path,))
-        if self._vector is None:
-            self._vector = await TypeInfo.fetch(connection, "vector")
-        register_vector_info(connection, self._vector)
-        arrays.register(connection)
+        self._vector = await configure(connection, self._search_path, self._vector)
 
 
 class _Lost(Exception):
@@ -269,34 +279,20 @@ class _Lost(Exception):
         self.pool = pool
 
 
-async def rows(connection: Connection, statement: str, parameters: Parameters) -> list[Row]:
-    """All rows of a named statement, on a connection at hand."""
+async def rows(connection: Connection, statement: str, parameters: Parameters, *, one: bool = False) -> list[Row]:
+    """All rows of a named statement, or its only one, on a connection at hand."""
+    if one:
+        keep_cursor(connection, statement)
     return await (await sent(connection, statement, parameters)).fetchall()
 
 
-async def sent(connection: Connection, statement: str, parameters: Parameters) -> AsyncCursor[Row]:
-    """A named statement's cursor."""
-    return await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
-
-
-def _is_alive(connection: Connection) -> bool:
-    """Whether the server has not closed an idle connection. Asks the socket, so it costs no round trip."""
-    if connection.closed:
-        return False
-    try:
-        while _readable(connection.fileno()):
-            connection.pgconn.consume_input()
-    except psycopg.Error:
-        return False
-    return True
-
-
-def _readable(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        return bool(select.select([descriptor], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+async def sent(
+    connection: Connection, statement: str, parameters: Parameters, *, partition: int | None = None
+) -> AsyncCursor[Row]:
+    """A named statement's cursor; sent to one partition of the side tables if it is given."""
+    cursor = cursor_for(connection, statement)
+    text = STATEMENTS[statement] if partition is None else in_partition(statement, partition)
+    return await cursor.execute(text, parameters, prepare=True, binary=True)
 
 
 async def _nothing(connection: Connection) -> None:

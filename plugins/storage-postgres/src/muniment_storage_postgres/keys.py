@@ -8,8 +8,8 @@ million. No I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,22 @@ PACKED = np.dtype(">i8")
 Numbers = NDArray[np.int64]
 
 
-@lru_cache(_KNOWN)
+class _Keys(dict[str, int]):
+    """Keys by name, made when first asked for; forgotten all at once when they are too many."""
+
+    def __missing__(self, name: str) -> int:
+        if len(self) >= _KNOWN:
+            self.clear()
+        self[name] = made = int.from_bytes(sha256(name.encode()).digest()[:6]) >> 1
+        return made
+
+
+_KEYS: Final = _Keys()
+
+
 def key(name: str) -> int:
     """The key of a term."""
-    return int.from_bytes(sha256(name.encode()).digest()[:6]) >> 1
+    return _KEYS[name]
 
 
 def tag_key(tag: str) -> int:
@@ -39,9 +51,9 @@ def tag_key(tag: str) -> int:
 
 def of_terms(frequencies: Mapping[str, int]) -> bytes:
     """An entry for each term, packed: its key in the upper bits, its frequency in the lower ones."""
-    return np.array(
-        [(key(term) << FREQUENCY_BITS) | min(count, FREQUENCY) for term, count in frequencies.items()], PACKED
-    ).tobytes()
+    of_each = np.fromiter(map(key, frequencies), np.int64, len(frequencies))
+    counts = np.fromiter(frequencies.values(), np.int64, len(frequencies))
+    return (of_each << FREQUENCY_BITS | np.minimum(counts, FREQUENCY)).astype(PACKED).tobytes()
 
 
 def entries(packed: Sequence[bytes]) -> tuple[Numbers, NDArray[np.intp]]:

@@ -10,6 +10,7 @@ from muniment.ports import Applied, Create, Mutation, ProjectTaken, ReceiptTaken
 from muniment.ports.refusals import memory_kept_changing, no_memory, no_project, no_space
 from muniment_storage_postgres import records
 from muniment_storage_postgres.database import Database
+from muniment_storage_postgres.lists import Texts, VectorList
 from muniment_storage_postgres.records import Parameters, Row
 
 _ATTEMPTS = 8
@@ -44,8 +45,8 @@ async def _completed(database: Database, parameters: Parameters, row: Row) -> No
     """Count the memory as complete where the statement could not tell that what it kept was there."""
     version, *_, complete = row
     if parameters.get("complete") and not complete:
-        kept: Parameters = {"expected": version, "kept_hashes": parameters["hashes"], "fresh": [], "vectors": []}
-        await database.change("store_passages", {**parameters, **kept})
+        kept: Parameters = {"expected": version, "kept_hashes": parameters["hashes"]}
+        await database.change("store_passages", {**parameters, **kept, "fresh": Texts(()), "vectors": VectorList(())})
 
 
 def _prepared(mutation: Mutation) -> tuple[str, Parameters]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from psycopg.errors import LockNotAvailable
 
-from muniment_storage_postgres.database import Connection, rows
+from muniment_storage_postgres.connection import Connection
+from muniment_storage_postgres.database import rows
 
 _SMALL = 128
 """Pages of a partition that are read in no time, whatever their order."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
-
-from pgvector import Vector as PgVector
+from typing import Any
 
 from muniment import access, limits
 from muniment.lexical import Terms
@@ -28,6 +26,7 @@ from muniment.ports import (
     Space,
 )
 from muniment_storage_postgres import keys
+from muniment_storage_postgres.lists import Texts, VectorList
 
 Row = tuple[Any, ...]
 Parameters = dict[str, Any]
@@ -132,7 +131,7 @@ def of_audit(draft: AuditDraft) -> Parameters:
         "audit_memory": draft.memory_id,
         "audit_project": draft.project_id,
         "audit_version": draft.version,
-        "audit_changed": list(draft.changed),
+        "audit_changed": Texts(draft.changed),
         "audit_scope_key": draft.scope_key,
         "moved_to": draft.moved_to,
         "patch": None if patch is None else json.dumps(patch.model_dump()),
@@ -200,14 +199,14 @@ def of_terms(analyser: str | None, terms: Terms | None) -> Parameters:
 
 def of_passages(passages: Passages | None) -> Parameters:
     """Passages of a space: all ``hashes``, of which ``fresh`` come with ``vectors``."""
-    fresh = {one.hash: PgVector(cast(Any, one.vector)) for one in passages.vectors} if passages else {}
+    fresh = {one.hash: one.vector for one in passages.vectors} if passages else {}
     hashes = sorted(passages.hashes | fresh.keys()) if passages else []
     return {
         "space": passages.space if passages else None,
-        "hashes": hashes,
-        "kept_hashes": [one for one in hashes if one not in fresh],
-        "fresh": list(fresh),
-        "vectors": list(fresh.values()),
+        "hashes": Texts(hashes),
+        "kept_hashes": Texts([one for one in hashes if one not in fresh]),
+        "fresh": Texts(list(fresh)),
+        "vectors": VectorList(list(fresh.values())),
         "complete": passages is not None and passages.complete,
     }
 

@@ -16,7 +16,8 @@ from psycopg.errors import SerializationFailure
 from muniment.errors import MunimentError
 from muniment_storage_postgres import keys
 from muniment_storage_postgres.arrays import BigInts, bigints
-from muniment_storage_postgres.database import Connection, Database, rows, sent
+from muniment_storage_postgres.connection import Connection
+from muniment_storage_postgres.database import Database, rows, sent
 
 BATCH = 200
 """Memories of a batch, which a search reads whole until there are so many; with more it reads fewer postings."""

@@ -14,7 +14,8 @@ from pgvector import Vector as PgVector
 from muniment.ports import Passages, Progress, RegisteredSpace, Space, Unembedded, Vectors
 from muniment.ports.refusals import memory_kept_changing, no_space
 from muniment_storage_postgres import records, upkeep
-from muniment_storage_postgres.database import Connection, Database, rows, sent
+from muniment_storage_postgres.connection import Connection
+from muniment_storage_postgres.database import Database, rows, sent
 from muniment_storage_postgres.records import Parameters, Row
 
 _ATTEMPTS = 8

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from muniment_storage_postgres import approximate, blockers, order
 from muniment_storage_postgres.approximate import Large, Place
-from muniment_storage_postgres.database import Connection, Database, rows, sent
+from muniment_storage_postgres.connection import Connection
+from muniment_storage_postgres.database import Database, rows, sent
 from muniment_storage_postgres.settling import settle_all
 
 _POLL = 0.2

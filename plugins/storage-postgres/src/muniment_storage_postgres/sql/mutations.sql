@@ -69,8 +69,14 @@ coalesce((
 ), '')
 
 -- name: this_transaction
--- What `search_entry.changed` is for a mutation of the passages: a snapshot tells by it whether it was committed before.
+-- What `search_entry.changed` is for a mutation: a snapshot tells by it whether it was committed before.
 pg_current_xact_id()::text::bigint
+
+-- name: scope_at_run
+-- The number of the memory's scope, not looked at before the statement runs (to_number is stable): it then opens only that
+-- scope's partitions. Of the plain parameter PostgreSQL believes that a plan made with it is far cheaper than one for any
+-- scope, and plans every edit anew, which takes it longer than the edit.
+to_number(%(scope)s::int::text, '9999999999')::int
 
 -- name: new_entry
 -- What a memory is found by from now on; a search reads its keys until they are settled.
@@ -155,7 +161,8 @@ WITH
         length = %(length)s::int, batch = 0, analyser = %(analyser)s, changed =
 -- include: this_transaction
     FROM changed c
-    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    WHERE e.memory = c.number AND e.scope =
+-- include: scope_at_run
     RETURNING c.number, c.tags
 ), keyed AS (
     UPDATE search_keys k SET
@@ -164,10 +171,12 @@ WITH
         tags =
 -- include: tag_keys
     FROM entered c
-    WHERE k.scope = %(scope)s::int AND k.memory = c.number
+    WHERE k.memory = c.number AND k.scope =
+-- include: scope_at_run
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope = %(scope)s::int AND p.memory = c.number
+    WHERE p.memory = c.number AND p.scope =
+-- include: scope_at_run
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(hashes)b::text[])) IS NOT TRUE
 )
@@ -189,8 +198,12 @@ WITH seen AS MATERIALIZED (
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.tags, m.embedded_in
 ), entered AS (
-    UPDATE search_entry e SET batch = 0 FROM changed c
-    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    UPDATE search_entry e SET
+        batch = 0, changed =
+-- include: this_transaction
+    FROM changed c
+    WHERE e.memory = c.number AND e.scope =
+-- include: scope_at_run
     RETURNING c.number, c.tags
 ), keyed AS (
     UPDATE search_keys k SET
@@ -198,7 +211,8 @@ WITH seen AS MATERIALIZED (
         tags =
 -- include: tag_keys
     FROM entered c
-    WHERE k.scope = %(scope)s::int AND k.memory = c.number
+    WHERE k.memory = c.number AND k.scope =
+-- include: scope_at_run
 )
 -- include: trail
 
@@ -240,7 +254,8 @@ WITH
         length = coalesce(%(length)s::int, e.length),
         analyser = coalesce(%(analyser)s::text, e.analyser)
     FROM changed c
-    WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    WHERE e.memory = c.number AND e.scope =
+-- include: scope_at_run
     RETURNING c.number, c.scope_number, c.tags
 ), keyed AS (
     UPDATE search_keys k SET
@@ -250,16 +265,19 @@ WITH
         tags =
 -- include: tag_keys
     FROM entered c
-    WHERE k.scope = %(scope)s::int AND k.memory = c.number
+    WHERE k.memory = c.number AND k.scope =
+-- include: scope_at_run
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope = %(scope)s::int AND p.memory = c.number
+    WHERE p.memory = c.number AND p.scope =
+-- include: scope_at_run
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND %(content)s::text IS NOT NULL
         AND (p.space = (SELECT h.number FROM held h) AND p.hash = ANY(%(kept_hashes)b::text[])) IS NOT TRUE
 ), moved AS (
     UPDATE passage p SET scope = c.scope_number FROM changed c
-    WHERE p.scope = %(scope)s::int AND p.memory = c.number
+    WHERE p.memory = c.number AND p.scope =
+-- include: scope_at_run
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
         AND (
             %(content)s::text IS NULL
@@ -285,13 +303,18 @@ WITH seen AS MATERIALIZED (
         AND m.scope_number = %(scope)s::int AND m.xmin = seen.row_version
     RETURNING m.number, m.scope_number, m.version, m.created_at, m.updated_at, m.embedded_in
 ), entered AS (
-    DELETE FROM search_entry e USING changed c WHERE e.scope = %(scope)s::int AND e.memory = c.number
+    DELETE FROM search_entry e USING changed c
+    WHERE e.memory = c.number AND e.scope =
+-- include: scope_at_run
     RETURNING e.memory
 ), keyed AS (
-    DELETE FROM search_keys k USING entered e WHERE k.scope = %(scope)s::int AND k.memory = e.memory
+    DELETE FROM search_keys k USING entered e
+    WHERE k.memory = e.memory AND k.scope =
+-- include: scope_at_run
 ), dropped AS (
     DELETE FROM passage p USING changed c
-    WHERE p.scope = %(scope)s::int AND p.memory = c.number
+    WHERE p.memory = c.number AND p.scope =
+-- include: scope_at_run
         AND p.space = ANY(ARRAY(SELECT s.number FROM space s))
 )
 -- include: trail
