@@ -27,7 +27,7 @@ from measuring import Call
 from operations_sides import EMBEDDER, PAGE, READERS, SPACE_ID, Bare, Ground, Ours, Question, Side, loads
 from pgvector import Vector
 from pgvector.psycopg import register_vector_async
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from search_load import load_ours
 
 from muniment import access
@@ -128,10 +128,12 @@ class Raw(Bare):
                 scopes = await _rows(connection, "scopes", within)
             numbers = [number for number, *_ in scopes]
             parameters = {
-                **{"scopes": numbers, "scanned": numbers, "known": [], "since": 0, "until": 0},
+                **{"held": numbers, "scanned": numbers},
                 **{"keys": asked, "vector": vector, "space": scopes[0][2]},
             }
-            answers = await _rows(connection, "scores_scanning", parameters)
+            async with connection.pipeline():
+                asking = [await _sent(connection, statement, parameters) for statement in ("holders", "scanned")]
+            answers = [await cursor.fetchall() for cursor in asking]
             async with connection.pipeline():
                 contents = await _rows(connection, "contents", {"ids": page})
                 await connection.execute(b"COMMIT")
@@ -152,7 +154,11 @@ class Raw(Bare):
 
 
 async def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[Any]:
-    return await (await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)).fetchall()
+    return await (await _sent(connection, statement, parameters)).fetchall()
+
+
+async def _sent(connection: Connection, statement: str, parameters: dict[str, Any]) -> AsyncCursor[Any]:
+    return await connection.execute(STATEMENTS[statement], parameters, prepare=True, binary=True)
 
 
 class Tables(Ground):

@@ -1,9 +1,10 @@
-"""Vectors that are kept in mind: each search answers as one that keeps none, whatever was written in between."""
+"""Words and vectors that are kept in mind: a search answers as one that keeps none, whatever was written meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import psycopg
 import pytest
 
-from muniment import access
+from muniment import access, lexical, models
 from muniment.conformance.loading import project
-from muniment.errors import StorageUnavailable
+from muniment.errors import MunimentError, StorageUnavailable
+from muniment.models import Share
 from muniment.ports import (
     Audience,
     Found,
@@ -25,9 +27,12 @@ from muniment.ports import (
     Revise,
     SearchQuery,
     Selector,
+    ShareChange,
 )
 from muniment.ranking import Fusion
-from muniment_storage_postgres import database, search, vectors
+from muniment_storage_postgres import mind, search, settling, vectors, words
+from muniment_storage_postgres.mind import Scope, Scopes
+from muniment_storage_postgres.reach import Asked, Known
 from muniment_storage_postgres.storage import PostgresStorage
 
 Raw = psycopg.AsyncConnection[Any]
@@ -41,14 +46,14 @@ ALL = 50
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few passages are worth being kept."""
-    monkeypatch.setattr(vectors, "WORTH", 3)
+    """A few memories or passages are worth being kept."""
+    monkeypatch.setattr(mind, "WORTH", 3)
 
 
 @pytest.fixture
 async def cold(storage: PostgresStorage, clients: Clients) -> AsyncGenerator[PostgresStorage]:
     """Another client on the same data, which keeps nothing."""
-    made = clients(vector_cache_mb=0)
+    made = clients(search_cache_mb=0)
     await made.open()
     yield made
     await made.close()
@@ -72,6 +77,11 @@ def by(text: str) -> SearchQuery:
     return SearchQuery({}, frozenset(), vector(text), SPACE, Fusion.weighted, None, 0, ALL)
 
 
+def by_words(text: str) -> SearchQuery:
+    """A query by words and by the tag red."""
+    return SearchQuery(lexical.query_terms(text), frozenset({"red"}), None, None, Fusion.weighted, None, 0, ALL)
+
+
 async def found(storage: PostgresStorage, text: str, audience: Audience = ANN) -> Sequence[Found]:
     """What is near a text."""
     return await storage.search(audience, Selector(), by(text))
@@ -87,15 +97,24 @@ async def cosine(storage: PostgresStorage, text: str, memory: str) -> float | No
 
 def kept(storage: PostgresStorage) -> int:
     """Of how many scopes the vectors are kept."""
-    return len(storage._mind.vectors.now())  # pyright: ignore[reportPrivateUsage]
+    found = storage._mind.scopes.now()  # pyright: ignore[reportPrivateUsage]
+    return sum(one.vectors is not None for one in found.values())
+
+
+def words_kept(storage: PostgresStorage) -> int:
+    """Of how many scopes the words are kept."""
+    return len(storage._mind.scopes.now())  # pyright: ignore[reportPrivateUsage]
 
 
 async def same(warm: PostgresStorage, cold: PostgresStorage, text: str) -> None:
-    """Both find the same memories in the same order, with scores that differ by no more than single precision."""
+    """Both find the same memories in the same order: by words with the same scores, by meaning with scores that differ
+    by no more than single precision."""
     ours, theirs = await found(warm, text), await found(cold, text)
     assert [one.memory for one in ours] == [one.memory for one in theirs]
     scores = [[one.ranked.score for one in page] for page in (ours, theirs)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    for selector in (Selector(), Selector(scope=models.Scope.USER), Selector(tags=("red",))):
+        assert await warm.search(ANN, selector, by_words(text)) == await cold.search(ANN, selector, by_words(text))
 
 
 async def three(storage: PostgresStorage, writer: Any) -> None:
@@ -126,7 +145,7 @@ async def test_what_has_no_room_stays_the_servers(clients: Clients, storage: Pos
     """Nothing is read again and again for being too large."""
     for number in range(3):
         await storage.apply(writer.create(f"m{number}", f"m{number}", index=index(writer, f"m{number}")))
-    small = clients(vector_cache_mb=0)
+    small = clients(search_cache_mb=0)
     await small.open()
     for _ in range(3):
         assert await cosine(small, "m2", "m2") == pytest.approx(1.0)
@@ -136,13 +155,26 @@ async def test_what_has_no_room_stays_the_servers(clients: Clients, storage: Pos
 
 def test_a_search_reads_no_more_than_has_room_beside_what_it_needs() -> None:
     """Half of the budget is for one search, so that what grows still fits; who was chosen is counted anew."""
-    known = vectors.KnownVectors(2_000)
-    mine, theirs, small = (1, 1), (2, 1), (3, 1)
-    known.note({mine: 10, theirs: 10, small: 2})
-    needed = vectors.Vectors.of(1, np.arange(15), np.zeros((15, 8), dtype=np.float32))
-    assert known.to_read([mine, theirs, small], 8, beside=[needed]) == []
-    assert known.to_read([mine, theirs, small], 8, beside=[]) == [mine, theirs]
-    assert known.to_read([mine, theirs, small], 8, beside=[]) == []
+    known = Scopes(2_000)
+    known.note({(1, None): 480, (1, 1): 480})
+    nothing = np.zeros(0, dtype=np.int64)
+    empty = words.Words.of(1, 0, words.Entries(nothing, nothing, nothing, nothing))
+    needed = Scope(empty, 1, vectors.Vectors.of(1, np.arange(15), np.zeros((15, 8), dtype=np.float32)))
+    wanted: list[tuple[int, int | None]] = [(1, None), (1, 1), (2, None)]
+    assert known.to_read(wanted, beside=[needed]) == []
+    assert known.to_read(wanted, beside=[]) == wanted[:2]
+    assert known.to_read(wanted, beside=[]) == []
+
+
+def test_what_was_too_large_is_not_read_again_for_seeming_smaller() -> None:
+    """The estimate is of lengths; what was read says how much there is."""
+    known = Scopes(1_000)
+    nothing = np.zeros(0, dtype=np.int64)
+    empty = words.Words.of(1, 0, words.Entries(nothing, nothing, nothing, nothing))
+    known.keep(1, Scope(empty, 1, vectors.Vectors.of(1, np.arange(50), np.zeros((50, 8), dtype=np.float32))))
+    assert known.now() == {}
+    known.note({(1, None): 100})
+    assert known.to_read([(1, None)], beside=[]) == []
 
 
 async def test_a_history_is_answered_as_by_who_keeps_nothing(
@@ -177,7 +209,7 @@ async def test_a_history_is_answered_as_by_who_keeps_nothing(
             elif change == 0:
                 await storage.apply(Remove(**common))
             elif change == 1:
-                await storage.apply(Revise(**common, tags=("red",)))
+                await storage.apply(Revise(**common, tags=dice.choice([("red",), ("red", "blue"), ()])))
             elif change == 2:
                 placement = dice.choice(homes)
                 await storage.apply(Revise(**common, placement=placement, tags=()))
@@ -197,6 +229,7 @@ async def test_a_history_is_answered_as_by_who_keeps_nothing(
         await same(storage, cold, text())
         await same(storage, cold, dice.choice(sorted(texts.values())))
     assert (kept(storage), kept(cold)) == (2, 0)
+    assert (words_kept(storage), words_kept(cold)) == (2, 0)
 
 
 async def test_what_was_being_written_when_the_vectors_were_read_is_seen_later(
@@ -226,16 +259,15 @@ async def test_an_older_snapshot_does_not_see_what_a_later_one_left(
     older is not over yet, so that both have the same oldest transaction."""
     await three(storage, writer)
     under_way, go_on = asyncio.Event(), asyncio.Event()
-    really = database.rows
+    really = search._answers  # pyright: ignore[reportPrivateUsage]
 
-    async def rows(connection: Any, statement: str, parameters: Any) -> Any:
-        answer = await really(connection, statement, parameters)
-        if statement == "scopes" and not under_way.is_set():
+    async def answers(*given: Any) -> Any:
+        if not under_way.is_set():
             under_way.set()
             await go_on.wait()
-        return answer
+        return await really(*given)
 
-    monkeypatch.setattr(search, "rows", rows)
+    monkeypatch.setattr(search, "_answers", answers)
     async with await psycopg.AsyncConnection.connect(url) as older:
         await older.execute(b"SELECT pg_current_xact_id()")
         early = asyncio.ensure_future(cosine(storage, "m2", "m2"))
@@ -271,20 +303,144 @@ async def test_a_restored_dump_is_not_read_with_every_search(
 ) -> None:
     """Its rows bear transactions that this server has not had yet; what is written here is seen all the same."""
     read: list[int] = []
-    really = vectors.changed
+    really = vectors.Vectors.with_changes
 
-    def changed(answers: Any) -> Any:
-        found = really(answers)
-        read.append(len(found))
-        return found
+    def with_changes(self: vectors.Vectors, seen: int, changed: Any, *passages: Any) -> vectors.Vectors:
+        read.append(len(changed))
+        return really(self, seen, changed, *passages)
 
     await three(storage, writer)
     await raw.execute(b"UPDATE search_entry SET changed = changed + 1000000000")
-    monkeypatch.setattr(vectors, "changed", changed)
+    monkeypatch.setattr(vectors.Vectors, "with_changes", with_changes)
     assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
     await storage.apply(writer.edit("m2", 1, "elsewhere", index(writer, "elsewhere")))
     assert await cosine(storage, "elsewhere", "m2") == pytest.approx(1.0)
     assert read == [0, 1]
+
+
+async def words_of(storage: PostgresStorage, text: str, audience: Audience = ANN) -> set[str]:
+    """Who is found by a word."""
+    page = await storage.search(audience, Selector(), by_words(text))
+    return {one.memory.id for one in page if one.ranked.words}
+
+
+async def test_who_lost_the_access_is_asked_for_in_vain(
+    storage: PostgresStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search asks what has become of the scopes of the one before, and answers of those that it may read now."""
+    monkeypatch.setattr(mind, "WORTH", 1)
+    made = project("bob", "key", Random(2))
+    await storage.register_project(made)
+    key = access.project_key(made.id)
+    await storage.change_share(ShareChange(made.id, 1, "team", Share.RO, writer.audit(None, 2, key)))
+    await storage.apply(writer.create("m1", "tower", placement=access.project_placement(made.id)))
+    await storage.apply(writer.create("m2", "tower"))
+    audience = Audience("ann", frozenset({"team"}))
+    for _ in range(3):
+        assert await words_of(storage, "tower", audience) == {"m1", "m2"}
+    assert words_kept(storage) == 2
+    await storage.change_share(ShareChange(made.id, 2, "team", None, writer.audit(None, 3, key)))
+    assert await words_of(storage, "tower", audience) == {"m2"}
+    await storage.change_share(ShareChange(made.id, 3, "team", Share.RW, writer.audit(None, 4, key)))
+    await storage.apply(writer.create("m3", "tower", placement=access.project_placement(made.id)))
+    assert await words_of(storage, "tower", audience) == {"m1", "m2", "m3"}
+
+
+async def test_what_came_by_no_transaction_of_the_server_is_read_too(
+    storage: PostgresStorage, cold: PostgresStorage, raw: Raw, writer: Any
+) -> None:
+    """As while a dump is being restored: there is one more than what was kept and what has changed."""
+    await three(storage, writer)
+    await cold.apply(writer.create("m4", "tower", index=index(writer, "tower")))
+    await raw.execute(b"UPDATE search_entry SET changed = 1 WHERE memory = 4")
+    assert await words_of(storage, "tower") == {"m4"}
+
+
+async def test_terms_that_are_made_anew_are_seen(storage: PostgresStorage, writer: Any) -> None:
+    """By who has the earlier ones in mind."""
+    await three(storage, writer)
+    assert await words_of(storage, "m2") == {"m2"}
+    assert await storage.store_terms("m2", 1, "another", lexical.analyse("tower"))
+    assert (await words_of(storage, "m2"), await words_of(storage, "tower")) == (set(), {"m2"})
+
+
+def test_nothing_is_used_that_is_ahead_of_the_snapshot() -> None:
+    """As where the next connection is to a server that lags behind."""
+    asked = Asked(ANN, Selector(), by("m1"))
+    nothing = np.zeros(0, dtype=np.int64)
+    entries = words.Words.of(5, 0, words.Entries(nothing, nothing, nothing, nothing))
+    kept = {1: Scope(entries, 7, vectors.Vectors.of(5, nothing, np.zeros((0, 8), dtype=np.float32)))}
+    for seen, there in ((4, 0), (5, 1), (6, 1)):
+        known = Known(asked, [(1, True, 7, False, seen)], kept, seen=seen)
+        assert (len(known.kept), len(known.vectors)) == (there, there)
+
+
+async def test_a_few_memories_of_many_passages_are_read_once(
+    storage: PostgresStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scope is kept for its passages too, and then with its words."""
+    read: list[str] = []
+    really = search.sent  # pyright: ignore[reportPrivateImportUsage]
+
+    async def sent(connection: Any, statement: str, parameters: Any, **where: int) -> Any:
+        read.append(statement)
+        return await really(connection, statement, parameters, **where)
+
+    monkeypatch.setattr(search, "sent", sent)
+    await storage.apply(writer.create("m1", "a b c d", index=index(writer, "a b c d")))
+    for _ in range(4):
+        await found(storage, "a")
+    assert read == ["scopes", "holders", "scanned", "scopes", "words", "passages"] + 2 * ["scopes", "changes"]
+
+
+async def test_a_search_that_went_wrong_forgets_why(storage: PostgresStorage, writer: Any) -> None:
+    """The next one asks the server, which answers whatever is the matter with what was kept."""
+    await three(storage, writer)
+    scopes = storage._mind.scopes  # pyright: ignore[reportPrivateUsage]
+    ((number, one),) = scopes.now().items()
+    scopes.keep(number, replace(one, words=replace(one.words, partition=100)))
+    with pytest.raises(MunimentError):
+        await found(storage, "m1")
+    assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+
+
+async def test_what_is_gone_is_not_carried_along(
+    storage: PostgresStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither words nor vectors of memories that were removed."""
+    for module, name in ((words, "_GONE_SLOTS"), (vectors, "_GONE_ROWS")):
+        monkeypatch.setattr(module, name, 5)
+    await three(storage, writer)
+    for number in range(30):
+        name = f"n{number}"
+        await storage.apply(writer.create(name, name, index=index(writer, name)))
+        await found(storage, name)
+        audit = writer.audit(name, 2)
+        await storage.apply(Remove(memory_id=name, editor="ann", expected_version=1, audit=audit))
+        await found(storage, name)
+    (one,) = storage._mind.scopes.now().values()  # pyright: ignore[reportPrivateUsage]
+    assert one.vectors is not None
+    assert len(one.vectors.memories) <= 12
+    assert len(one.words.content.memories) <= 12
+
+
+async def test_a_scope_that_is_kept_is_settled_too(
+    storage: PostgresStorage, raw: Raw, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written since it was read waits for who keeps nothing."""
+    monkeypatch.setattr(settling, "BATCH", 4)
+    await three(storage, writer)
+    for number in range(4):
+        await storage.apply(writer.create(f"n{number}", "tower", index=index(writer, "tower")))
+    assert await words_of(storage, "tower") == {f"n{number}" for number in range(4)}
+    for _ in range(100):
+        cursor = await raw.execute(b"SELECT count(*) FROM search_entry WHERE batch <> 0")
+        if await cursor.fetchone() == (4,):
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("nothing was settled")
+    assert await words_of(storage, "tower") == {f"n{number}" for number in range(4)}
 
 
 async def test_new_connections_forget_what_was_kept(storage: PostgresStorage, raw: Raw, writer: Any) -> None:

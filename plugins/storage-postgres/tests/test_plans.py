@@ -41,10 +41,10 @@ from muniment.ports import (
     Selector,
 )
 from muniment.ranking import Fusion
-from muniment_storage_postgres import database, search, vectors
-from muniment_storage_postgres.database import Connection
+from muniment_storage_postgres import database, mind, search
+from muniment_storage_postgres.connection import Connection
 from muniment_storage_postgres.records import Parameters
-from muniment_storage_postgres.sql import STATEMENTS
+from muniment_storage_postgres.sql import STATEMENTS, in_partition
 from muniment_storage_postgres.storage import PostgresStorage
 
 HERE = Path(__file__).parent
@@ -135,15 +135,16 @@ def plans(grown: Mapping[str, float], monkeypatch: pytest.MonkeyPatch) -> Plans:
     made = Plans(grown)
     really = database.sent
 
-    async def sent(connection: Connection, statement: str, parameters: Parameters) -> Any:
-        cursor = await connection.execute(b"EXPLAIN (FORMAT JSON) " + STATEMENTS[statement], parameters)
+    async def sent(connection: Connection, statement: str, parameters: Parameters, **where: int) -> Any:
+        text = in_partition(statement, **where) if where else STATEMENTS[statement]
+        cursor = await connection.execute(b"EXPLAIN (FORMAT JSON) " + text, parameters)
         ((plan,),) = await cursor.fetchall()
         made.add(statement, plan[0]["Plan"])
-        return await really(connection, statement, parameters)
+        return await really(connection, statement, parameters, **where)
 
     for module in (database, search):
         monkeypatch.setattr(module, "sent", sent)
-    monkeypatch.setattr(vectors, "WORTH", 10)
+    monkeypatch.setattr(mind, "WORTH", 10)
     return made
 
 
@@ -222,7 +223,7 @@ async def reads(storage: PostgresStorage, writer: Any) -> None:
 
 
 async def searches(storage: PostgresStorage, writer: Any) -> None:
-    """Searches by meaning, by words, by tags, by all of them, and narrowed; the second reads vectors to keep them."""
+    """Searches by meaning, by words, by tags, by all of them, and narrowed; the second one begins to keep scopes."""
     nothing = SearchQuery({}, frozenset(), None, None, Fusion.weighted, None, 0, 5)
     by_meaning = replace(nothing, vector=VECTOR, space=SPACE)
     by_words = replace(nothing, terms={"word-203": 1.0, "word-220": 1.0})

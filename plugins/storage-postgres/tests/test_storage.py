@@ -29,7 +29,7 @@ from muniment.ports import (
     ShareChange,
     Space,
 )
-from muniment_storage_postgres import search
+from muniment_storage_postgres import mind, search
 from muniment_storage_postgres.storage import PostgresStorage, create
 
 SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
@@ -221,11 +221,15 @@ async def test_ids_that_are_forgotten_meanwhile_are_still_given(monkeypatch: pyt
         return [(number, f"m{number}") for number in numbers]
 
     monkeypatch.setattr(search, "rows", rows)
-    monkeypatch.setattr(search, "_KNOWN_NAMES", 3)
-    names, connection = search.Names(), cast(Any, None)
-    assert await names.of(connection, [1]) == ["m1"]
-    waiting = asyncio.create_task(names.of(connection, [1, 3]))
+    monkeypatch.setattr(mind, "_KNOWN_NAMES", 3)
+    names = mind.Names()
+
+    async def ids(numbers: list[int]) -> list[str]:
+        return await search.ids(cast(Any, None), names, numbers)
+
+    assert await ids([1]) == ["m1"]
+    waiting = asyncio.create_task(ids([1, 3]))
     await asyncio.sleep(0)
-    assert await names.of(connection, [4, 5, 6]) == ["m4", "m5", "m6"]
+    assert await ids([4, 5, 6]) == ["m4", "m5", "m6"]
     other_is_done.set()
     assert await waiting == ["m1", "m3"]

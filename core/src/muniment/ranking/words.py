@@ -74,17 +74,20 @@ def bm25_of_all(
     `lengths` has the memories' `Terms.length`. Every number is computed in the order in which `bm25` does it, so
     that the scores are the same to the last bit, and memories tie here exactly when they tie there.
     """
-    scores = np.zeros(len(lengths), dtype=np.float64)
-    if not postings:
-        return scores
+    terms = sorted(query.keys() & postings.keys())
+    if not terms:
+        return np.zeros(len(lengths), dtype=np.float64)
     average = statistics.average_length
     relative = lengths / average if average > 0 else np.ones(len(lengths), dtype=np.float64)
     saturation = K1 * (1.0 - B + B * relative)
-    for term in sorted(query.keys() & postings.keys()):
-        places, counts = postings[term].places, postings[term].frequencies
-        rarity = idf(statistics.documents, statistics.document_frequencies.get(term, 0))
-        scores[places] += query[term] * rarity * counts * (K1 + 1.0) / (counts + saturation[places])
-    return scores
+    holders = [postings[term] for term in terms]
+    places = np.concatenate([one.places for one in holders])
+    counts = np.concatenate([one.frequencies for one in holders])
+    frequencies = statistics.document_frequencies
+    weights = [query[term] * idf(statistics.documents, frequencies.get(term, 0)) for term in terms]
+    weight = np.repeat(weights, [len(one.places) for one in holders])
+    parts = weight * counts * (K1 + 1.0) / (counts + saturation[places])
+    return np.bincount(places, weights=parts, minlength=len(lengths)).astype(np.float64, copy=False)
 
 
 def bm25_ceiling(query: Mapping[str, float], statistics: Statistics) -> float:

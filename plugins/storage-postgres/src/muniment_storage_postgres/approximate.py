@@ -118,11 +118,11 @@ def large(partition: int) -> bytes:
 
 
 def nearest(scope: int, space: int, dimensions: int) -> bytes:
-    """The query for a scope's passages nearest to ``vector`` by the index, in the form of ``scores``' place -1. The
-    distances are exact."""
+    """The query for a scope's passages nearest to ``vector`` by the index, as ``scanned`` gives them. The distances
+    are exact."""
     kind = _type(dimensions)
     return (
-        "SELECT -1, NULL, array_send(array_agg(n.memory)), array_send(array_agg(n.distance)) FROM ("
+        "SELECT array_send(array_agg(n.memory)), array_send(array_agg(n.distance)) FROM ("
         "SELECT p.memory, p.embedding <=> %(vector)s::vector AS distance FROM passage p "
         f"WHERE p.scope = {scope} AND p.space = {space} "
         f"ORDER BY p.embedding::{kind}({dimensions}) <=> %(vector)s::vector::{kind}({dimensions}) LIMIT {FOUND}"

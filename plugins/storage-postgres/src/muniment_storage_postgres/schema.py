@@ -147,7 +147,7 @@ search_entry = Table(
     postgresql_partition_by="HASH (scope)",
 )
 """A live memory as a search counts it, and the batch of postings that says what it is found by; 0 if that is read from
-its ``search_keys``. ``changed`` is the transaction that changed its passages last."""
+its ``search_keys``. ``changed`` is the transaction that changed last what it is found by."""
 
 search_keys = Table(
     "search_keys",

@@ -1,65 +1,32 @@
 """Search in one snapshot: what the rankers need, then the candidates' ids, the core's fusion, and the page's contents.
 
-Owns the round trips, which memories are candidates, and which scopes are searched exactly: all but those that have an
-index because they outgrew it. What a packed answer means is ``postings``'s, BM25 and the order are ``ranking``'s.
+Owns the round trips, and which memories are candidates. How each scope is answered for is ``reach``'s, what an answer
+means is ``postings``', ``words``' and ``vectors``', BM25 and the order are ``ranking``'s.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import psycopg
-from pgvector import Vector as PgVector
 
 from muniment import ranking
 from muniment.ports import Audience, Found, SearchQuery, Selector
-from muniment_storage_postgres import approximate, keys, postings, records, settling, vectors
-from muniment_storage_postgres.arrays import BigInts, bigints
-from muniment_storage_postgres.database import Connection, Row, rows, sent
-from muniment_storage_postgres.postings import Readable
-from muniment_storage_postgres.records import Parameters
-from muniment_storage_postgres.vectors import KnownVectors, Vectors
+from muniment_storage_postgres import approximate, postings, records, settling, vectors
+from muniment_storage_postgres.arrays import NUMBER, BigInts, bigints, elements
+from muniment_storage_postgres.connection import Connection, Row
+from muniment_storage_postgres.database import rows, sent
+from muniment_storage_postgres.mind import Mind, Names, Scope, Scopes, sizes
+from muniment_storage_postgres.reach import Asked, Known, Reach
+from muniment_storage_postgres.readable import Readable, whole
+from muniment_storage_postgres.vectors import Vectors
+from muniment_storage_postgres.words import Entries, Words
 
-_KNOWN_NAMES = 100_000
-"""Ids that are kept in mind, of some 100 bytes each."""
 _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-
-class Names:
-    """The ids of memories by their numbers. A number is given once and for ever, so what was read stays true."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, str] = {}
-
-    async def of(self, connection: Connection, numbers: Sequence[int]) -> list[str]:
-        """The id of each; only those that are new here are asked for."""
-        found = {number: self._known[number] for number in numbers if number in self._known}
-        unknown = [number for number in numbers if number not in found]
-        if unknown:
-            found.update(await rows(connection, "ids", {"numbers": bigints(unknown)}))
-            if len(self._known) + len(unknown) > _KNOWN_NAMES:
-                self._known.clear()
-            self._known.update(found)
-        return [found[number] for number in numbers]
-
-
-class Mind:
-    """What this process keeps in mind of a database: ids, and vectors up to a budget in bytes.
-
-    A search takes both when it begins; what it still adds to them after they were forgotten is nobody's.
-    """
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self.names = Names()
-        self.vectors = KnownVectors(budget)
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.names = Names()
-        self.vectors = KnownVectors(self._budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,119 +37,161 @@ class Searched:
     unsettled: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """The rows of each statement that was sent: who holds what, what changed, and what is near."""
+
+    changes: dict[int, Row]
+    holders: list[Row] = field(default_factory=list[Row])
+    words: list[Row] = field(default_factory=list[Row])
+    passages: list[Row] = field(default_factory=list[Row])
+    scanned: list[Row] = field(default_factory=list[Row])
+    nearest: list[Row] = field(default_factory=list[Row])
+
+
 async def search(
     connection: Connection, mind: Mind, audience: Audience, selector: Selector, query: SearchQuery
 ) -> Searched:
     """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
+    asked = Asked(audience, selector, query)
     try:
-        page, unsettled = await _page(connection, mind, _Asked(audience, selector, query))
+        page, unsettled = await _page(connection, mind, asked)
         async with connection.pipeline():
             contents = await rows(connection, "contents", {"ids": [one.id for one in page]})
             await connection.execute(b"COMMIT")
     except psycopg.Error:
         if not connection.closed:
+            mind.scopes.drop(asked.who)
             await connection.rollback()
         raise
     memories = {row[0]: records.memory(row) for row in contents}
     return Searched([Found(memory=memories[one.id], ranked=one) for one in page], unsettled)
 
 
-class _Asked:
-    """A search as parameters of its statements: keys are each term, each tag of the query, each tag of the selector."""
-
-    def __init__(self, audience: Audience, selector: Selector, query: SearchQuery) -> None:
-        self.query = query
-        self.terms = sorted(query.terms)
-        self.tags = sorted(query.tags)
-        self.required = sorted(set(selector.tags))
-        self.keys = [*map(keys.key, self.terms), *map(keys.tag_key, (*self.tags, *self.required))]
-        self.within: Parameters = {
-            **records.of_audience(audience),
-            "scope_key": selector.scope_key,
-            "scope": selector.scope.value if selector.scope else None,
-            "space": query.space,
-        }
-        self.vector = None if query.vector is None else PgVector(query.vector)
-        self.sought = np.zeros(0, dtype=np.float32) if query.vector is None else query.vector
-        self.dimensions = len(self.sought)
-
-
-class _Reach:
-    """The scopes of a search, from the rows of ``scopes``, by how their passages are compared.
-
-    Those that have ``outgrown`` exact search in its space are not scanned; of those that are ``known`` the vectors were
-    kept from before, of those to be ``read`` they will be. The server compares the others.
-    """
-
-    def __init__(
-        self, asked: _Asked, scopes: Sequence[Row], mind: KnownVectors, kept: Mapping[vectors.Key, Vectors]
-    ) -> None:
-        self.selected = [number for number, takes, *_ in scopes if takes]
-        self.space: int | None = scopes[0][2] if scopes else None
-        self.seen: int = scopes[0][4] if scopes else 0
-        exact = [number for number, takes, _, large, *_ in scopes if takes and asked.vector is not None and not large]
-        self.outgrown = [number for number in self.selected if asked.vector is not None and number not in exact]
-        space = self.space or 0
-        at = {number: kept.get((number, space)) for number in exact}
-        self.known = {number: one for number, one in at.items() if one is not None and one.seen <= self.seen}
-        others = [(number, space) for number in exact if number not in self.known]
-        to_read = mind.to_read(others, asked.dimensions, beside=list(self.known.values()))
-        self.read = [number for number, _ in to_read]
-        scanned = [number for number in exact if number not in self.known and number not in self.read]
-        self.statement = f"scores{'_known' if self.known else ''}{'_scanning' if scanned else ''}"
-        self.parameters: Parameters = {
-            "scopes": [number for number, *_ in scopes],
-            "scanned": scanned,
-            "outgrown": self.outgrown,
-            "known": list(self.known),
-            "since": min((one.seen for one in self.known.values()), default=0),
-            "until": scopes[0][5] if scopes else 0,
-            "keys": bigints(asked.keys),
-            "vector": asked.vector,
-            "space": self.space,
-        }
-
-
-async def _page(connection: Connection, mind: Mind, asked: _Asked) -> tuple[list[ranking.Ranked], list[int]]:
+async def _page(connection: Connection, mind: Mind, asked: Asked) -> tuple[list[ranking.Ranked], list[int]]:
     """The asked part of the fused order, and the scopes that are to be settled."""
-    names, known = mind.names, mind.vectors
-    kept = known.now()
+    names, scopes = mind.names, mind.scopes
+    kept = scopes.now()
+    foretold = Known(asked, scopes.reached(asked.who), kept, seen=sys.maxsize)
     async with connection.pipeline():
         await connection.execute(_BEGIN)
-        scopes = await rows(connection, "scopes", asked.within)
-    reach = _Reach(asked, scopes, known, kept)
-    answers = await _answers(connection, asked, reach)
-    readable, scores = await _scores(connection, known, asked, reach, answers)
+        of_audience = await sent(connection, "scopes", asked.within)
+        asking = {scope: await _ask(connection, foretold, scope) for scope in foretold.kept}
+    found = await of_audience.fetchall()
+    reach = Reach(asked, found, kept, scopes)
+    scopes.reach(asked.who, [row for row in found if row[0] in reach.kept or row[0] in reach.words_read])
+    changes = {
+        scope: (await cursor.fetchall())[0]
+        for scope, cursor in asking.items()
+        if scope in reach.kept and reach.since(scope) == foretold.since(scope)
+    }
+    answers = await _answers(connection, asked, reach, changes)
+    present = await _present(connection, reach, answers)
+    readable, scores = await _scores(connection, scopes, asked, reach, answers, present)
     places = scores.candidates()
-    ids = await names.of(connection, readable.numbers[places].tolist())
+    identities = await ids(connection, names, readable.numbers[places].tolist())
     query = asked.query
     page = scores.fuse(
-        dict(zip(ids, places, strict=True)),
+        dict(zip(identities, places, strict=True)),
         fusion=query.fusion,
         min_score=query.min_score,
         offset=query.offset,
         limit=query.limit,
     )
-    return page, postings.unsettled(answers, settling.BATCH)
+    late = [scope for scope, one in present.items() if one.late >= settling.BATCH]
+    return page, [*postings.unsettled(answers.holders, settling.BATCH), *late]
+
+
+async def _answers(connection: Connection, asked: Asked, reach: Reach, changes: dict[int, Row]) -> _Answers:
+    """What else the search needs of the server, in one round trip; some ``changes`` are known."""
+    statements = {
+        "holders": reach.held,
+        "words": reach.words_read,
+        "passages": reach.vectors_read,
+        "scanned": reach.scanned,
+    }
+    wanted = [name for name, scopes in statements.items() if scopes]
+    unasked = [scope for scope in reach.kept if scope not in changes]
+    by_index = [] if asked.required else reach.outgrown
+    answers = _Answers(changes)
+    if not (wanted or unasked or by_index):
+        return answers
+    async with connection.pipeline():
+        cursors = {name: await sent(connection, name, reach.parameters) for name in wanted}
+        asking = {scope: await _ask(connection, reach, scope) for scope in unasked}
+        if by_index:
+            await connection.execute(approximate.SETTINGS)
+        near: list[psycopg.AsyncCursor[Row]] = []
+        for scope in by_index:
+            statement = approximate.nearest(scope, reach.space or 0, asked.dimensions)
+            near.append(await connection.execute(statement, {"vector": asked.vector}, prepare=False, binary=True))
+    answers = _Answers(changes, **{name: await cursor.fetchall() for name, cursor in cursors.items()})
+    for scope, cursor in asking.items():
+        (changes[scope],) = await cursor.fetchall()
+    for scope, cursor in zip(by_index, near, strict=True):
+        found = await cursor.fetchall()
+        if postings.passages(found) < approximate.FOUND:
+            # The index gave up among the passages of others.
+            found = await rows(connection, "scanned", {**reach.parameters, "scanned": [scope]})
+        answers.nearest.extend(found)
+    return answers
+
+
+async def _ask(connection: Connection, known: Known, scope: int) -> psycopg.AsyncCursor[Row]:
+    """What has become of a scope of which something is kept."""
+    return await sent(connection, "changes", known.since(scope), partition=known.kept[scope].words.partition)
+
+
+async def _present(connection: Connection, reach: Reach, answers: _Answers) -> dict[int, Words]:
+    """The words of the scopes that are kept, and of those that are from now on, as the snapshot has them."""
+    present = {scope: _read(reach.seen, rest) for scope, *rest in answers.words}
+    for scope, (live, *entries, _, _) in answers.changes.items():
+        changed = reach.kept[scope].words.with_changes(reach.seen, Entries.of(*entries))
+        present[scope] = await _without_gone(connection, scope, changed, live)
+    return present
+
+
+async def _without_gone(connection: Connection, scope: int, known: Words, live: int) -> Words:
+    """The words of the memories that are live, who are ``live`` in number."""
+    if known.live == live:
+        return known
+    ((numbers,),) = await rows(connection, "live", {"number": scope})
+    known = known.only(elements(numbers, NUMBER))
+    if known.live == live:
+        return known
+    # Somebody is there whom no transaction of this server has put there, as while a dump is being restored.
+    ((_, *rest),) = await rows(connection, "words", {"words_read": [scope]})
+    return _read(known.seen, rest)
+
+
+def _read(seen: int, answer: Sequence[Any]) -> Words:
+    """From an answer of ``words``."""
+    *entries, partition = answer
+    return Words.of(seen, partition, Entries.of(*entries))
 
 
 async def _scores(
-    connection: Connection, mind: KnownVectors, asked: _Asked, reach: _Reach, answers: Sequence[Row]
+    connection: Connection, mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Words]
 ) -> tuple[Readable, ranking.Scores]:
     """What is in the readable scopes, and every score of it; by meaning only of what was compared."""
-    readable = postings.readable(answers, reach.selected)
-    found = postings.by_key(answers, readable, asked.keys)
+    answered = postings.part(answers.holders, asked.keys)
+    keys = np.array(asked.keys, dtype=np.int64)
+    parts = [one.part(scope, keys) for scope, one in present.items()]
+    readable, found = whole([answered, *parts] if reach.held or not parts else parts)
+    passages = postings.counts(answers.scanned, readable)
+    mind.note(sizes(answered, passages, reach.space, asked.dimensions))
     terms, tags = len(asked.terms), len(asked.tags)
-    selected = postings.holding_all(readable, found[terms + tags :])
-    matrices = _matrices(mind, asked, reach, answers, readable)
-    meaning = postings.nearest(answers, readable)
+    required = found[terms + tags :]
+    selected = np.isin(readable.scopes, reach.selected) & (readable.counted(required) == len(required))
+    matrices = _kept(mind, asked, reach, answers, present, readable)
+    meaning = postings.nearest([*answers.scanned, *answers.nearest], readable)
     for matrix in matrices.values():
         meaning = np.maximum(meaning, matrix.estimates(asked.sought))
     scores = ranking.scores_of_all(
         asked.query.terms,
         lengths=readable.lengths,
         by_term=dict(zip(asked.terms, found[:terms], strict=True)),
-        matching_tags=postings.counted(readable, found[terms : terms + tags]),
+        matching_tags=readable.counted(found[terms : terms + tags]),
         meaning=meaning,
         selected=selected,
     )
@@ -201,42 +210,36 @@ async def _scores(
     return readable, replace(scores, meaning=np.where(selected, nearest, -np.inf))
 
 
-def _matrices(
-    mind: KnownVectors, asked: _Asked, reach: _Reach, answers: Sequence[Row], readable: Readable
+def _kept(
+    mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Words], readable: Readable
 ) -> Mapping[int, ranking.PassageMatrix]:
-    """The passages of the scopes that this process compares, as the snapshot has them, which are kept for the next."""
-    if reach.space is None or asked.vector is None:
-        return {}
-    counts = postings.compared(answers, readable)
-    mind.note({(scope, reach.space): count for scope, count in counts.items() if scope not in reach.outgrown})
-    changed = vectors.changed(answers)
-    present: dict[int, Vectors] = {}
-    for scope in (*reach.known, *reach.read):
-        read = vectors.read(answers, scope, asked.dimensions)
-        known = reach.known.get(scope)
-        present[scope] = known.with_changes(reach.seen, changed, *read) if known else Vectors.of(reach.seen, *read)
-        mind.keep((scope, reach.space), present[scope])
-    return {scope: one.among(scope, readable) for scope, one in present.items()}
+    """Keep what the snapshot has of the ``present`` scopes; the passages of those that this process compares."""
+    compared = {
+        scope: Vectors.of(reach.seen, *vectors.read(memories, values, asked.dimensions))
+        for scope, memories, values in answers.passages
+    }
+    for scope, known in reach.vectors.items():
+        _, *entries, memories, values = answers.changes[scope]
+        changed, passages = Entries.of(*entries).memories, vectors.read(memories, values, asked.dimensions)
+        compared[scope] = known.with_changes(reach.seen, changed, *passages)
+    matrices = {scope: one.among(scope, readable) for scope, one in compared.items()}
+    for scope, words in present.items():
+        if words.late >= settling.BATCH:
+            words = replace(words, late=0)
+        if scope in compared:
+            live = compared[scope].only(matrices[scope].owners >= 0)
+            mind.keep(scope, Scope(words, reach.space, live))
+        elif scope in reach.kept:
+            mind.keep(scope, replace(reach.kept[scope], words=words))
+        else:
+            mind.keep(scope, Scope(words))
+    return matrices
 
 
-async def _answers(connection: Connection, asked: _Asked, reach: _Reach) -> list[Row]:
-    """The rows of ``scores``, and of each scope that is not scanned those that its index finds."""
-    by_index = [] if asked.required else reach.outgrown
-    async with connection.pipeline():
-        cursors = [await sent(connection, reach.statement, reach.parameters)]
-        if reach.read:
-            cursors.append(await sent(connection, "passages", {"scopes": reach.read, "space": reach.space}))
-        if by_index:
-            await connection.execute(approximate.SETTINGS)
-        for scope in by_index:
-            statement = approximate.nearest(scope, reach.space or 0, asked.dimensions)
-            cursors.append(await connection.execute(statement, {"vector": asked.vector}, prepare=False, binary=True))
-    answers, *others = [await cursor.fetchall() for cursor in cursors]
-    if reach.read:
-        answers += others.pop(0)
-    for scope, found in zip(by_index, others, strict=True):
-        if postings.passages(found) < approximate.FOUND:
-            # The index gave up among the passages of others.
-            found = await rows(connection, "scanned", {**reach.parameters, "scanned": [scope]})
-        answers += found
-    return answers
+async def ids(connection: Connection, names: Names, numbers: Sequence[int]) -> list[str]:
+    """The id of each memory; only those that are new here are asked for."""
+    found = names.known(numbers)
+    unknown = [number for number, name in zip(numbers, found, strict=True) if name is None]
+    new = dict[int, str](await rows(connection, "ids", {"numbers": bigints(unknown)})) if unknown else {}
+    names.learn(new)
+    return [new[number] if name is None else name for number, name in zip(numbers, found, strict=True)]

@@ -31,7 +31,8 @@ class Options(PluginOptions):
     ``schema`` holds the tables; ``migrate`` allows bringing the schema up to date at start; ``connect_timeout`` and
     ``busy_timeout`` in seconds: for a new connection, and for a free one. ``as_root`` allows root to start an embedded
     server outside containers. ``approximate_from`` is how many passages an owner or a project must have for
-    ``optimize`` to build an approximate index; ``vector_cache_mb`` megabytes of vectors that a process keeps in mind.
+    ``optimize`` to build an approximate index; ``search_cache_mb`` megabytes of words and vectors that a process
+    keeps in mind.
     """
 
     pool_size: int = Field(default=8, ge=1, le=200)
@@ -42,7 +43,7 @@ class Options(PluginOptions):
     busy_timeout: float = Field(default=30.0, gt=0)
     as_root: bool = False
     approximate_from: int = Field(default=10_000, ge=1)
-    vector_cache_mb: int = Field(default=256, ge=0)
+    search_cache_mb: int = Field(default=256, ge=0)
 
 
 class Settings(BaseModel):

@@ -36,6 +36,7 @@ from muniment.ports.refusals import no_project, not_open, project_not_stored
 from muniment_storage_postgres import migrate, mutations, records, search, settings, upkeep
 from muniment_storage_postgres.agents import PostgresAgents
 from muniment_storage_postgres.database import Database
+from muniment_storage_postgres.mind import Mind
 from muniment_storage_postgres.server import Server
 from muniment_storage_postgres.settling import Settler
 from muniment_storage_postgres.spaces import PostgresSpaces
@@ -59,7 +60,7 @@ class PostgresStorage(PostgresSpaces, PostgresAgents, PostgresTokens):
         self._life = asyncio.Lock()
         self._revision: str | None = None
         self._scopes: dict[str, int] = {}
-        self._mind = search.Mind(server.options.vector_cache_mb * 1_000_000)
+        self._mind = Mind(server.options.search_cache_mb * 1_000_000)
         self._settler = Settler()
 
     # ------------------------------------------------------------ life

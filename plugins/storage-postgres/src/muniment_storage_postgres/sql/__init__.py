@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 
 _FILES = (
@@ -27,7 +28,8 @@ _FILES = (
 )
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
-_CHOICES = ("registering", "once", "known", "scanning")
+_SIDE_TABLE = re.compile(rb"\b(FROM|JOIN) (passage|search_entry|search_keys|posting)\b")
+_CHOICES = ("registering", "once")
 """What a statement may have or not, in the order of the endings of its names."""
 
 
@@ -35,7 +37,10 @@ def _load() -> Mapping[str, bytes]:
     texts: dict[str, str] = {}
     for name in _FILES:
         parts = _NAME.split(files(__name__).joinpath(f"{name}.sql").read_text("utf-8"))
-        texts.update(zip(parts[1::2], parts[2::2], strict=True))
+        new = dict(zip(parts[1::2], parts[2::2], strict=True))
+        if twice := texts.keys() & new.keys():
+            raise AssertionError(f"two statements are called {sorted(twice)}")
+        texts |= new
     whole = {name: _with_includes(text, texts) for name, text in texts.items()}
     for choice in _CHOICES:
         line = re.compile(rf"^-- {choice}: (\w+)$", re.MULTILINE)
@@ -54,3 +59,9 @@ def _without_comments(text: str) -> str:
 
 STATEMENTS: Mapping[str, bytes] = _load()
 """Every statement, with its includes in place and without comments."""
+
+
+@cache
+def in_partition(name: str, partition: int) -> bytes:
+    """A reading statement as it is sent to one partition of each side table, all of which are divided alike."""
+    return _SIDE_TABLE.sub(rb"\1 \2_%d" % partition, STATEMENTS[name])

@@ -15,7 +15,10 @@ WITH changed AS (
     WHERE m.id = %(id)s::text AND m.version = %(expected)s::int AND NOT m.deleted
     RETURNING m.number, m.scope_number
 ), entered AS (
-    UPDATE search_entry e SET length = %(length)s::int, batch = 0, analyser = %(analyser)s FROM changed c
+    UPDATE search_entry e SET
+        length = %(length)s::int, batch = 0, analyser = %(analyser)s, changed =
+-- include: this_transaction
+    FROM changed c
     WHERE e.scope = c.scope_number AND e.memory = c.number
     RETURNING e.scope, e.memory
 ), keyed AS (
