@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-import numpy as np
 import pytest
 
-from muniment.conformance.mutants.likeness import Copies, alike
 from muniment.conformance.mutants.reach import Differences, noting
-from muniment.conformance.mutants.watched import Touched, journal_of
 from muniment.conformance.reference_target import CoarseClock
-from muniment.conformance.reference_transport import ReferenceTransport
-from muniment.engine import Engine
-from muniment.models import Agent, CallContext, Principal
-from muniment.ports import Audience, AuditDraft, ProjectFacts
+from muniment.models import Agent
+from muniment.ports import Audience, ProjectFacts
 from muniment.reference import ReferenceData, ReferenceStorage
 from muniment.reference.rows import ProjectRow
 
@@ -78,11 +72,42 @@ class Refuses(ReferenceStorage):
         return False
 
 
-class Counts(ReferenceStorage):
-    """Answers the same, and keeps something for itself."""
+class CountsToTwo(ReferenceStorage):
+    """Answers the same, keeps something for itself, and answers by that in the end."""
 
     def is_called(self, row: ProjectRow, name: str) -> bool:
-        vars(self)["calls"] = vars(self).get("calls", 0) + 1
+        calls = vars(self)["calls"] = vars(self).get("calls", 0) + 1
+        return calls <= 2 and super().is_called(row, name)
+
+
+class AnotherWay(ReferenceStorage):
+    """Takes another step, which makes no difference to who calls."""
+
+    def is_called(self, row: ProjectRow, name: str) -> bool:
+        if super().is_called(row, name):
+            raise LookupError(name)
+        return False
+
+    async def find_projects(self, audience: Audience, name: str) -> Sequence[ProjectFacts]:
+        await self.pause()
+        rows = self.readable_projects(audience)
+        return [self.project_facts(row, audience) for row in rows if super(AnotherWay, self).is_called(row, name)]
+
+
+class LooksBefore(ReferenceStorage):
+    """Does the same, by what was there before others ran."""
+
+    async def register_agent(self, agent: Agent, pods: frozenset[str]) -> None:
+        before = self.envelope(agent)
+        await self.pause()
+        self.store({agent: replace(before, pods=pods)})
+
+
+class MemoriesInAnotherPlace(ReferenceStorage):
+    """Puts other rows in the place of those that are there, and answers the same."""
+
+    def is_called(self, row: ProjectRow, name: str) -> bool:
+        self.data.projects = {}
         return super().is_called(row, name)
 
 
@@ -128,7 +153,7 @@ class SameByHand(ReferenceStorage):
         self.store({agent: replace(self.envelope(agent), pods=pods)})
 
 
-@pytest.mark.parametrize("mutant", [AsTuple, Refuses, Counts, ReadsTheClock, TouchesTheRow, WaitsTwice])
+@pytest.mark.parametrize("mutant", [AsTuple, Refuses, ReadsTheClock, TouchesTheRow, WaitsTwice, MemoriesInAnotherPlace])
 async def test_what_differs_in_a_call_is_found(mutant: type[ReferenceStorage]) -> None:
     """By its answer, what it raises, keeps or stores, by the clock, and by when others run."""
     assert await found(mutant, by_key)
@@ -139,7 +164,7 @@ async def test_what_is_stored_otherwise_is_found() -> None:
     assert await found(DropsPods, registers)
 
 
-@pytest.mark.parametrize("mutant", [InAnyCase, InReverse, SameByHand])
+@pytest.mark.parametrize("mutant", [InAnyCase, InReverse, SameByHand, AnotherWay])
 async def test_what_does_the_same_is_not_found(mutant: type[ReferenceStorage]) -> None:
     """For these arguments and these rows it is as its base."""
     assert not await found(mutant, by_key)
@@ -152,9 +177,25 @@ async def test_what_only_differs_elsewhere_is_not_found() -> None:
     assert not await found(Refuses, by_another_key)
 
 
-async def test_a_call_that_others_disturb_decides_nothing() -> None:
-    """Then it counts when exactly each of its steps was taken, so the check is run on the mutant itself."""
-    assert await found(SameByHand, registers, by_key)
+async def test_what_a_mutant_keeps_for_itself_counts_where_it_shows() -> None:
+    """Its twin keeps it from one call to the next."""
+    assert not await found(CountsToTwo, by_key)
+    assert not await found(CountsToTwo, by_key, by_key)
+    assert await found(CountsToTwo, by_key, by_key, by_key)
+
+
+async def by_key_between_others(storage: ReferenceStorage) -> object:
+    """A search that was begun before another call changed something, and looks at it afterwards."""
+    return await asyncio.gather(storage.find_projects(ALICE, "key"), storage.register_agent(ADA, frozenset()))
+
+
+async def test_a_call_before_which_others_ran_is_judged_by_what_they_left() -> None:
+    """As long as nothing was done or looked at before; otherwise the check is run on the mutant itself."""
+    assert not await found(SameByHand, by_key_between_others)
+    assert await found(DropsPods, by_key_between_others, registers)
+    assert not await found(SameByHand, registers, by_key, registers)
+    assert not await found(LooksBefore, registers)
+    assert await found(LooksBefore, by_key_between_others, registers)
 
 
 async def test_the_base_stays_as_it_is() -> None:
@@ -170,86 +211,11 @@ async def test_the_base_stays_as_it_is() -> None:
     assert differences.found == {"it", "other", "third"}
 
 
-class AsksTwice(ReferenceTransport):
-    """Calls the engine once more."""
+async def test_what_the_base_has_stored_stays() -> None:
+    """Though twins stored something else after it."""
+    differences = Differences({"it": DropsPods, "other": SameByHand})
+    storage: ReferenceStorage = noting(ReferenceStorage, differences)(ReferenceData(), clock=CoarseClock())
 
-    async def called(self, operation: str, sent: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        await super().called(operation, {})
-        return await super().called(operation, {})
-
-
-class PassesOn(ReferenceTransport):
-    """Hands the call on as it is."""
-
-    async def called(self, operation: str, sent: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return await super().called(operation, {})
-
-
-class KnowsBetter(ReferenceTransport):
-    """Looks at the engine by itself."""
-
-    async def called(self, operation: str, sent: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-        assert self.engine.operations
-        return await super().called(operation, {})
-
-
-@pytest.mark.parametrize(("mutant", "differs"), [(PassesOn, False), (AsksTwice, True), (KnowsBetter, True)])
-async def test_a_call_is_handed_on_once(mutant: type[ReferenceTransport], differs: bool) -> None:
-    """A transport's twin gets what the engine answered its base, and has no engine of its own."""
-    differences = Differences({"it": mutant})
-    context = CallContext(principal=Principal(user="alice"), surface="test")
-    async with Engine(ReferenceStorage(), None, background=False) as engine:
-        await noting(ReferenceTransport, differences)(engine, context).called("project.list", {})
-    assert ("it" in differences.found) is differs
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (1, True),
-        (0.0, -0.0),
-        ([1], (1,)),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-        (np.zeros(2, np.float32), np.zeros(2)),
-        (datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, fold=1, tzinfo=UTC)),
-        (ValueError("one"), ValueError("other")),
-        (None, ALICE),
-        (AuditDraft, ALICE),
-    ],
-)
-def test_what_could_be_told_apart_is_not_alike(one: object, other: object) -> None:
-    """Equal is not enough."""
-    assert alike(one, one)
-    assert not alike(one, other)
-    assert not alike(other, one)
-
-
-def test_what_is_stored_can_be_closed() -> None:
-    """Each way of changing it is refused, and told of before, also in what a row of it holds."""
-    data, told = ReferenceData(), list[str]()
-    data.agents.events[ADA] = {}
-    journal = journal_of(data)
-    journal.waiting.append(lambda: told.append("changed"))
-    data.spaces.pop("none", None)
-    assert told == ["changed"]
-    journal.closed = True
-    for change in (
-        lambda: data.memories.clear(),
-        lambda: data.agents.events[ADA].update(),
-        lambda: data.agents.events.setdefault(ADA, {}),
-        lambda: data.columns.add("another"),
-    ):
-        with pytest.raises(Touched):
-            change()
-
-
-def test_copies_are_alike_and_apart() -> None:
-    """What is one object in the original is one in the copy, and none of the original's."""
-    data = ReferenceData()
-    journal_of(data)
-    copied, again, agents = Copies().of((data, data, data.agents))
-    assert copied is again
-    assert copied.agents is agents
-    assert alike(copied, data)
-    copied.columns.add("another")
-    assert not alike(copied, data)
+    await registers(storage)
+    assert (await storage.load_envelope(ADA)).pods == {"pod"}
+    assert differences.found == {"it"}

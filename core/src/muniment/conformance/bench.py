@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from operator import attrgetter
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -178,9 +179,9 @@ class _Bench:
     async def _probe(self) -> Stored:
         found = await self._target.probe(self._subject)
         return Stored(
-            passages=tuple(sorted(found.passages, key=lambda one: (one.memory_id, one.space, one.hash))),
-            terms=tuple(sorted(found.terms, key=lambda one: (one.memory_id, one.term, one.scope_key))),
-            audit=tuple(sorted(found.audit, key=lambda one: one.id)),
+            passages=tuple(sorted(found.passages, key=attrgetter("memory_id", "space", "hash"))),
+            terms=tuple(sorted(found.terms, key=attrgetter("memory_id", "term", "scope_key"))),
+            audit=tuple(sorted(found.audit, key=attrgetter("id"))),
             receipts=found.receipts,
             rows={table: tuple(sorted(rows)) for table, rows in found.rows.items()},
             agents=found.agents and _in_order(found.agents),

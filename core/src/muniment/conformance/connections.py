@@ -28,10 +28,14 @@ class TransportClient:
 
     async def call(self, operation: str, payload: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """Run an operation. Raises Refused."""
-        return (await self.reply(operation, payload, context)).answer
+        return (await self._replied(operation, payload, context)).answer
 
     async def reply(self, operation: str, payload: Mapping[str, Any], context: CallContext) -> Reply:
-        """The whole reply of an operation. Raises Refused.
+        """The whole reply of an operation, its text too. Raises Refused."""
+        return await self._replied(operation, payload, context)
+
+    async def _replied(self, operation: str, payload: Mapping[str, Any], context: CallContext) -> Reply:
+        """The reply of an operation. Raises Refused.
 
         A server goes on without a client that left. So a caller that is cancelled leaves once the call has ended.
         """

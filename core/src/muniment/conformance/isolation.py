@@ -44,6 +44,11 @@ async def isolated(target: Target, invariant: Invariant, seed: int, seconds: flo
         raise
 
 
+async def trusted(target: Target, invariant: Invariant, seed: int, seconds: float) -> Ended:
+    """The same on the running event loop, for a plugin that neither blocks it nor outlives being cancelled."""
+    return await _timed(target, invariant, seed, seconds, [])
+
+
 class InThread(Generic[T]):
     """A coroutine on an event loop of its own in a daemon thread, which can be left behind.
 

@@ -30,7 +30,7 @@ from muniment.ports import (
     Storage,
 )
 from muniment.ranking import POOL, RRF_K, Fusion, Ranked
-from muniment.reference import HashEmbedder
+from muniment.reference import HashEmbedder, ReferenceStorage
 
 TOLERANCE = 1e-5
 ALL = 100_000
@@ -145,6 +145,14 @@ async def answer(storage: Storage, made: Case, asked: Asked, space: Space) -> li
     """The whole fused order of a search."""
     query = asked.query(HashEmbedder(), space)
     return [one.ranked for one in await storage.search(made.audience, asked.selector, query)]
+
+
+async def expected(random: Random, space: Space, *, memories: int, queries: int) -> tuple[Case, Sequence[list[Ranked]]]:
+    """A case, and the order that each search of it has on the reference storage, without its ``min_score``."""
+    made = case(random, space, memories=memories, queries=queries)
+    reference = ReferenceStorage()
+    await load(reference, made)
+    return made, [await answer(reference, made, replace(asked, min_score=None), space) for asked in made.asked]
 
 
 def alike(what: str, seen: Sequence[Ranked], whole: Sequence[Ranked], asked: Asked) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, TypeVar
 
 from muniment.config import redact
 from muniment.conformance.target import (
@@ -27,13 +29,15 @@ from muniment.conformance.target import (
     Subject,
 )
 from muniment.errors import ConfigurationError, StorageUnavailable
-from muniment.models import Agent
+from muniment.models import Agent, AuditRecord
 from muniment.ports import Embedder, Storage
 from muniment.reference import HashEmbedder, ReferenceData, ReferenceStorage
 from muniment.reference.agent_rows import AgentData
 from muniment.reference.rows import MemoryRow
 
 Clock = Callable[[], datetime]
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class CoarseClock:
@@ -44,12 +48,12 @@ class CoarseClock:
     READINGS = 3
 
     def __init__(self) -> None:
-        self._readings = 0
+        self.readings = 0
 
     def __call__(self) -> datetime:
         """The time of this reading."""
-        self._readings += 1
-        return self.START + self._readings // self.READINGS * self.TICK
+        self.readings += 1
+        return self.START + self.readings // self.READINGS * self.TICK
 
 
 @dataclass
@@ -59,6 +63,7 @@ class ReferenceSubject(Subject):
     data: ReferenceData = field(default_factory=ReferenceData)
     clock: Clock = field(default_factory=CoarseClock)
     failing: set[object] = field(default_factory=set[object])
+    shown: RowsShown = field(default_factory=lambda: RowsShown())
 
 
 class ReferenceTarget(StorageTarget[ReferenceSubject]):
@@ -92,28 +97,27 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
 
     async def probe(self, subject: ReferenceSubject) -> Stored:
         """The rows themselves."""
-        data = subject.data
-        memories = data.memories.values()
+        data, shown = subject.data, subject.shown
         return Stored(
-            passages=tuple(passage for row in memories for passage in _passages(row)),
-            terms=tuple(
-                StoredTerm(row.entries_under, row.id, term, count)
-                for row in memories
-                if row.terms is not None
-                for term, count in row.terms.frequencies.items()
-            ),
-            audit=tuple(
-                StoredAudit(entry.id, entry.action, entry.memory_id, entry.project_id) for entry in data.audit.values()
-            ),
+            passages=tuple(chain.from_iterable(shown.of(data.memories.values(), _passages))),
+            terms=tuple(chain.from_iterable(shown.of(data.memories.values(), _terms))),
+            audit=tuple(shown.of(data.audit.values(), _audit)),
             receipts=len(data.receipts),
             rows={
-                "projects": tuple(map(repr, data.projects.values())),
-                "memories": tuple(map(_row, memories)),
-                "audit": tuple(entry.model_dump_json() for entry in data.audit.values()),
-                "receipts": tuple(map(repr, data.receipts.values())),
-                "tokens": tuple(map(repr, data.tokens.values())),
-                "envelopes": tuple(map(repr, data.agents.envelopes.items())),
-                "events": tuple(repr(row) for queue in data.agents.events.values() for row in queue.values()),
+                "projects": tuple(shown.of(data.projects.values(), repr)),
+                "memories": tuple(shown.of(data.memories.values(), _row)),
+                "audit": tuple(shown.of(data.audit.values(), _entry)),
+                "receipts": tuple(shown.of(data.receipts.values(), repr)),
+                "tokens": tuple(shown.of(data.tokens.values(), repr)),
+                "envelopes": tuple(
+                    f"{agent!r} {row}"
+                    for agent, row in zip(
+                        data.agents.envelopes, shown.of(data.agents.envelopes.values(), repr), strict=True
+                    )
+                ),
+                "events": tuple(
+                    chain.from_iterable(shown.of(queue.values(), repr) for queue in data.agents.events.values())
+                ),
             },
             agents=_agents(data.agents),
         )
@@ -165,6 +169,39 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
         client.on_write = on_write
         client.on_agent_write = on_agent_write
         return client
+
+
+class RowsShown:
+    """What a probe makes of rows, made once for each: they are frozen, and most of them are there at the next probe."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, object], tuple[object, Any]] = {}
+
+    def of(self, rows: Iterable[R], make: Callable[[R], T]) -> list[T]:
+        """What ``make`` gives for each row, or gave."""
+        return [self._one(row, make) for row in rows]
+
+    def _one(self, row: R, make: Callable[[R], T]) -> T:
+        key = id(row), make
+        known = self._made.get(key)
+        if known is None:
+            # The row is kept beside, so that its id stays its own.
+            known = self._made[key] = (row, make(row))
+        return known[1]
+
+
+def _terms(row: MemoryRow) -> list[StoredTerm]:
+    if row.terms is None:
+        return []
+    return [StoredTerm(row.entries_under, row.id, term, count) for term, count in row.terms.frequencies.items()]
+
+
+def _audit(entry: AuditRecord) -> StoredAudit:
+    return StoredAudit(entry.id, entry.action, entry.memory_id, entry.project_id)
+
+
+def _entry(entry: AuditRecord) -> str:
+    return entry.model_dump_json()
 
 
 def _passages(row: MemoryRow) -> list[StoredPassage]:

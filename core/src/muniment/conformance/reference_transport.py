@@ -51,7 +51,7 @@ class ReferenceTransport:
 
     async def received(self, pieces: AsyncIterator[bytes], announced: int | None) -> bytes:
         """The whole request. Raises PayloadTooLarge before the limit is passed by more than a piece."""
-        return await bodies.bounded(pieces, announced)
+        return await bodies.bounded(pieces, announced, BODY_MAX)
 
     def parsed(self, request: bytes) -> tuple[str, Mapping[str, Any]]:
         """The operation and its input."""
@@ -86,8 +86,8 @@ class ReferenceClient:
     async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
         """Run an operation. Raises Refused."""
         request = _request(operation, payload)
-        body = await self._transport.serve(_whole(request), len(request))
-        return Reply(_record(body), body)
+        body = await self._transport.serve(Whole(request), len(request))
+        return Reply(record_of(body), body)
 
 
 class ReferenceServer:
@@ -112,7 +112,7 @@ class ReferenceServer:
             return self._door.refused(refusal)
         except Exception as error:
             return self._door.failed(error)
-        return await self._transport(self._engine, context).serve(_whole(request), len(request))
+        return await self._transport(self._engine, context).serve(Whole(request), len(request))
 
 
 class _WithHeader:
@@ -123,7 +123,7 @@ class _WithHeader:
     async def call(self, operation: str, payload: Mapping[str, Any]) -> Reply:
         """Run an operation. Raises Refused."""
         body = await self._server.reply(self._authorization, _request(operation, payload))
-        return Reply(_record(body), body)
+        return Reply(record_of(body), body)
 
 
 class ReferenceTransportTarget(TransportTarget):
@@ -133,10 +133,10 @@ class ReferenceTransportTarget(TransportTarget):
     distribution = "muniment"
     real = False
     contract = "1.2"
-    body_limit = BODY_MAX
 
     def __init__(self, transport: type[ReferenceTransport] = ReferenceTransport) -> None:
         self._transport = transport
+        self.body_limit = BODY_MAX
 
     @asynccontextmanager
     async def connect(self, engine: Engine, context: CallContext) -> AsyncGenerator[RemoteClient]:
@@ -164,18 +164,29 @@ class ReferenceTransportTarget(TransportTarget):
     ) -> Reply:
         """The pieces as the request of a new connection."""
         body = await self._transport(engine, context).serve(pieces, announced)
-        return Reply(_record(body), body)
+        return Reply(record_of(body), body)
 
 
 def _request(operation: str, payload: Mapping[str, Any]) -> bytes:
     return json.dumps({"operation": operation, "input": payload}).encode()
 
 
-async def _whole(request: bytes) -> AsyncGenerator[bytes]:
-    yield request
+class Whole:
+    """A request in one piece."""
+
+    def __init__(self, request: bytes) -> None:
+        self.pieces = [request]
+
+    def __aiter__(self) -> Whole:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self.pieces:
+            raise StopAsyncIteration
+        return self.pieces.pop()
 
 
-def _record(body: str) -> dict[str, Any]:
+def record_of(body: str) -> dict[str, Any]:
     """What a reply carries. Raises Refused."""
     message = json.loads(body)
     if "refusal" in message:

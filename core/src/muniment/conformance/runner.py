@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from muniment import __version__
 from muniment.config import redact, redact_named
-from muniment.conformance.ending import against_known, declared, with_link, without
+from muniment.conformance.ending import Ended, against_known, declared, with_link, without
 from muniment.conformance.invariant import Invariant, features_of
 from muniment.conformance.isolation import InThread, isolated
 from muniment.conformance.registry import judging, select
@@ -31,6 +31,7 @@ _OF_THE_RUN = frozenset({"place", "schema"})
 """What a storage's ``describe`` says of where the suite put it, not of what it is."""
 
 Progress = Callable[[Result], None]
+Runs = Callable[[Target, Invariant, int, float], Awaitable[Ended]]
 
 
 async def run(
@@ -92,14 +93,16 @@ async def run_all(
     return tuple(results)
 
 
-async def run_one(target: Target, invariant: Invariant, *, seed: int, seconds: float = TIME_LIMIT) -> Result:
-    """How one invariant ends on a target. Raises NotRun."""
+async def run_one(
+    target: Target, invariant: Invariant, *, seed: int, seconds: float = TIME_LIMIT, runs: Runs = isolated
+) -> Result:
+    """How one invariant ends on a target; ``runs`` is where its check is run. Raises NotRun."""
     started = time.monotonic()
     features = features_of(target)
     if missing := invariant.features - features:
         ended = without(missing)
     else:
-        ended = await isolated(target, invariant, seed, seconds)
+        ended = await runs(target, invariant, seed, seconds)
     ended = declared(target, invariant, ended)
     return Result(
         id=invariant.id,

@@ -34,8 +34,8 @@ async def seen_is_explained(world: World) -> None:
 )
 async def converges(world: World) -> None:
     await _together(world)
+    await walk.agree(world, {"lose": 3, "read": 3}, rare=["crash", "lose", "crash", "reopen", "crash"], part=2)
     await _away_for_45(world)
-    await walk.agree(world, {"lose": 3}, rare=["crash", "lose", "crash", "reopen", "crash"], part=2)
     if world.can_crash:
         await _killed(world)
     else:

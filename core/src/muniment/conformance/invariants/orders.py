@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from muniment.conformance import orders
 from muniment.conformance.answers import found
-from muniment.conformance.orders import alike, answer, case, load
+from muniment.conformance.orders import alike, answer, load
 from muniment.conformance.rules import STORAGE, Rules
 from muniment.conformance.world import Caller, World, holds, same
 from muniment.ranking import Fusion
-from muniment.reference import ReferenceStorage
 
 RULES = Rules(STORAGE)
 MEMORIES = 300
@@ -25,14 +23,11 @@ async def same_orders(world: World) -> None:
     alice = world.caller("alice", "team")
     await alice("memory.search", query="the first search makes the space known")
     space = await world.embedder.space()
-    made = case(world.random, space, memories=MEMORIES, queries=QUERIES)
-    reference = ReferenceStorage()
-    for storage in (reference, world.storage):
-        await load(storage, made)
+    made, expected = await orders.expected(world.random, space, memories=MEMORIES, queries=QUERIES)
+    await load(world.storage, made)
     world.trail.add(f"{MEMORIES} memories in five scopes were stored here and in the reference storage")
     sizes: list[int] = []
-    for number, asked in enumerate(made.asked):
-        whole = await answer(reference, made, replace(asked, min_score=None), space)
+    for number, (asked, whole) in enumerate(zip(made.asked, expected, strict=True)):
         world.trail.add(f"search {number}: {asked}")
         seen = await answer(world.storage, made, asked, space)
         alike(f"the result of search {number}", seen, whole, asked)

@@ -6,20 +6,21 @@ neither known as a value nor as a container is a ``Sealed`` in a copy, and alike
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
 from functools import cache
-from operator import is_
+from operator import attrgetter, eq, is_
 from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel
 
-from muniment.conformance.mutants.watched import Touched, WatchedDict, WatchedSet
+from muniment.conformance.mutants.watched import WatchedDict, WatchedSet
 from muniment.conformance.reference_target import CoarseClock
+from muniment.conformance.reference_transport import Whole
 from muniment.reference.agent_rows import AgentData
 from muniment.reference.rows import ReferenceData, Staged
 
@@ -30,8 +31,12 @@ _CALLED = (FunctionType, MethodType, BuiltinFunctionType)
 _PLAIN: Mapping[type[Any], type[Any]] = {WatchedDict: dict, WatchedSet: set}
 _COMPARED = frozenset({*_EQUAL, set, frozenset, WatchedSet})
 """A set has another order in another run of the same code, so its order is nothing that is seen of it."""
-_OPENED = (ReferenceData, AgentData, Staged)
-"""Dataclasses whose fields change."""
+_STORED = (ReferenceData, AgentData)
+"""What is stored is shared: ``watched`` sees to it that a copy is not needed."""
+
+
+class Touched(BaseException):
+    """Something was done with a value that has no copy."""
 
 
 class Sealed:
@@ -58,30 +63,33 @@ def sealed(value: object) -> object | None:
     return object.__getattribute__(value, "original") if type(value) is Sealed else None
 
 
-@cache
-def is_value(kind: type) -> bool:
-    """Whether nothing changes an object of this class once it is made."""
-    if kind in (*_EQUAL, *_SHOWN, *_CALLED, frozenset, np.ndarray, Sealed):
-        return True
-    if is_dataclass(kind) and kind not in _OPENED:
-        parameters: Any = vars(kind)["__dataclass_params__"]
-        return bool(parameters.frozen)
-    return issubclass(kind, Enum | BaseModel | Exception | np.generic)
+def attributes_of(one: Any) -> dict[str, Any]:
+    """What an object has in its dict."""
+    return one.__dict__
 
 
 def _kind(value: object) -> type[Any]:
     return type(value)
 
 
+@cache
+def is_value(kind: type) -> bool:
+    """Whether nothing changes an object of this class once it is made."""
+    if kind in (*_EQUAL, *_SHOWN, *_CALLED, frozenset, np.ndarray, Sealed):
+        return True
+    if kind in _STORED:
+        return True
+    if is_dataclass(kind) and kind is not Staged:
+        parameters: Any = vars(kind)["__dataclass_params__"]
+        return bool(parameters.frozen)
+    return issubclass(kind, Enum | BaseModel | Exception | np.generic)
+
+
 class Copies:
-    """Copies that belong together: what was one object is one object in them. ``sealed`` says whether any has none.
+    """Copies that belong together: what was one object is one object in them. ``sealed`` says whether any has none."""
 
-    With ``shared`` what is stored is no part of the copies: they have the very ``ReferenceData`` in them.
-    """
-
-    def __init__(self, *, shared: bool = False) -> None:
+    def __init__(self) -> None:
         self._made: dict[int, Any] = {}
-        self._shared = shared
         self.sealed = False
 
     def of(self, value: Any) -> Any:
@@ -95,19 +103,21 @@ class Copies:
 
     def _copy(self, value: Any) -> Any:
         kind: Any = _PLAIN.get(_kind(value), _kind(value))
-        if kind in (ReferenceData, AgentData) and self._shared:
-            return value
         if kind is list or kind is set or kind is tuple:
             make: Any = kind
             return make(self._each(value))
         if kind is dict:
             return dict(zip(value, self._each(value.values()), strict=True))
-        if kind in _OPENED:
+        if kind is Staged:
             return kind(**{one.name: self.of(getattr(value, one.name)) for one in fields(kind)})
         if kind is CoarseClock:
             made = CoarseClock()
             made.__dict__.update(value.__dict__)
             return made
+        if kind is Whole:
+            whole = Whole(b"")
+            whole.pieces = [*value.pieces]
+            return whole
         self.sealed = True
         return Sealed(value)
 
@@ -124,30 +134,79 @@ def alike(one: Any, other: Any) -> bool:
         kind = _PLAIN.get(kind, kind)
         if kind is not _PLAIN.get(_kind(other), _kind(other)):
             return (kind is Sealed and sealed(one) is other) or (type(other) is Sealed and sealed(other) is one)
+    return _comparing(kind)(one, other)
+
+
+Comparing: TypeAlias = Callable[[Any, Any], bool]
+
+
+@cache
+def _comparing(kind: type[Any]) -> Comparing:
+    """What tells two different objects of a class apart."""
+    kind = _PLAIN.get(kind, kind)
     if kind in _COMPARED:
-        return bool(one == other)
-    if kind is list or kind is tuple:
-        return _all_alike(one, other)
-    if _PLAIN.get(kind, kind) is dict:
-        return _all_alike([*one], [*other]) and _all_alike([*one.values()], [*other.values()])
-    if kind in _SHOWN:
-        return repr(one) == repr(other)
-    if kind is CoarseClock:
-        return bool(one.__dict__ == other.__dict__)
-    return _alike_objects(one, other, kind)
+        return eq
+    if kind in _BY_KIND:
+        return _BY_KIND[kind]
+    if issubclass(kind, np.ndarray | np.generic):
+        return _same_numbers
+    if is_dataclass(kind):
+        return _same_parts(tuple(part.name for part in fields(kind)))
+    if issubclass(kind, BaseModel):
+        return _same_models
+    return _same_errors if issubclass(kind, Exception) else _never
 
 
 def _all_alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    if len(some) != len(others):
-        return False
-    return all(map(is_, some, others)) or all(map(alike, some, others))
+    return len(some) == len(others) and (all(map(is_, some, others)) or all(map(alike, some, others)))
 
 
-def _alike_objects(one: Any, other: Any, kind: type[Any]) -> bool:
-    if issubclass(kind, np.ndarray | np.generic):
-        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    if is_dataclass(kind):
-        return all(alike(getattr(one, part.name), getattr(other, part.name)) for part in fields(kind))
-    if issubclass(kind, BaseModel):
-        return one.model_fields_set == other.model_fields_set and alike(vars(one), vars(other))
-    return issubclass(kind, Exception) and alike(one.args, other.args) and alike(vars(one), vars(other))
+def _same_mappings(one: Any, other: Any) -> bool:
+    return _all_alike([*one], [*other]) and _all_alike([*one.values()], [*other.values()])
+
+
+def _same_floats(one: float, other: float) -> bool:
+    return repr(one) == repr(other) if one == 0 or one != one else one == other
+
+
+def _same_when_shown(one: object, other: object) -> bool:
+    return repr(one) == repr(other)
+
+
+def _same_attributes(one: object, other: object) -> bool:
+    return vars(one) == vars(other)
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+def _same_parts(names: tuple[str, ...]) -> Comparing:
+    if len(names) < 2:
+        return lambda one, other: all(alike(getattr(one, name), getattr(other, name)) for name in names)
+    parts = attrgetter(*names)
+    return lambda one, other: _all_alike(parts(one), parts(other))
+
+
+def _same_models(one: BaseModel, other: BaseModel) -> bool:
+    return one.model_fields_set == other.model_fields_set and alike(vars(one), vars(other))
+
+
+def _same_errors(one: Exception, other: Exception) -> bool:
+    return alike(one.args, other.args) and alike(vars(one), vars(other))
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+_BY_KIND: Mapping[type[Any], Comparing] = {
+    list: _all_alike,
+    tuple: _all_alike,
+    dict: _same_mappings,
+    float: _same_floats,
+    datetime: _same_when_shown,
+    date: _same_when_shown,
+    CoarseClock: _same_attributes,
+    Whole: _same_attributes,
+}

@@ -1,16 +1,18 @@
 """Which mutants a check can tell from what they are made of, found out while it runs on that alone.
 
-At each call of a method that a mutant overrides, a twin makes the same call beside the base: an instance of the mutant
-on what is stored (see ``watched``), with a copy of the clock and of the arguments (see ``likeness``). A mutant is as
-its base in a check if at every such call its twin answered, stored, left the clock and let others run as the base did.
-Then it ends as the base does, by induction over the calls: until the first of them both did the same, and each leaves
-both in the same state. What is no such proof counts as a difference, and the check is then run on the mutant itself:
+A mutant is as its base in a check if, at every call from outside, it answers, stores, leaves the clock and lets others
+run as the base does. Then it ends as the base does, by induction over the calls: until the first of them both did the
+same, and each leaves both in the same state. Where a call reaches a method that a mutant overrides, the mutant makes
+the same step beside it; what reads values alone and answers alike is the same. Where a step is another, or is no such
+step, a twin makes the whole call (see ``twins``), since what a step does may be nothing to who called. What is no such
+proof counts as a difference, and the check is then run on the mutant itself:
 
-- a call of what is no method, of a class method or of a property, or a mutant that defines one;
+- a call of a class method or of a property, or a mutant that defines one;
 - a call while which others changed something, or that was cancelled, since then the order counts;
 - a twin that touched what has no copy, as an engine has none. Where a base hands a call on to one, as a transport does,
-  its twins' own call of the overridden method is answered by what the base answered, once and for the same arguments.
+  its twins' own call is answered by what the base was answered, once and for the same arguments.
 
+A transport's replies are read by its clients: two that say the same are alike until a check looks at their text.
 What a twin does elsewhere is not seen: a mutant keeps nothing outside of itself and of what is stored.
 """
 
@@ -18,16 +20,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+from unittest.mock import patch
 
-from muniment.conformance.mutants.likeness import Copies, alike, is_value
-from muniment.conformance.mutants.watched import Journal, Touched, journal_of
-from muniment.reference import ReferenceStorage
+from muniment.conformance.connections import TransportClient
+from muniment.conformance.mutants.asked import Ended, Ids
+from muniment.conformance.mutants.core import Core
+from muniment.conformance.mutants.steps import Step
+from muniment.conformance.mutants.twins import Awaited, Call, Own
+from muniment.serving import incidents
 
-_STEPS = 10
-"""No call of a base lets others run more often."""
+_call: ContextVar[Call | None] = ContextVar("call", default=None)
+"""The call from outside that is under way."""
 
 
 def overridden(plugin: type[Any]) -> frozenset[str] | None:
@@ -48,21 +55,76 @@ class Differences:
         for name, plugin in plugins.items():
             for attribute in overridden(plugin) or ():
                 self._overriding.setdefault(attribute, set()).add(name)
+        self._known = len(self.found)
+        self._left: dict[str, frozenset[str]] = {}
+        self._own: Own = {}
+        self._unlike_texts: set[str] = set()
+        self._texts_are_read = False
 
     def reached(self, attribute: str) -> None:
         """Something was used that nobody has a twin for: all that override it may differ."""
         self.found |= self._overriding.get(attribute, set())
 
-    def undecided(self, method: str) -> Sequence[str]:
+    def undecided(self, method: str) -> frozenset[str]:
         """The mutants that override a method, have not differed yet, and have twins."""
-        names = self._overriding.get(method, set()) - self.found
-        self.found |= names - self._twins
-        return sorted(names & self._twins)
+        if self._known != len(self.found):
+            self._known, self._left = len(self.found), {}
+        left = self._left.get(method)
+        if left is None:
+            names = self._overriding.get(method, set()) - self.found
+            self.found |= names - self._twins
+            left = self._left[method] = frozenset(names & self._twins)
+        return left
 
-    def compare(self, call: _Call, base: _Ended, names: Sequence[str]) -> None:
-        """Let the twins of some mutants make a call that has ended so on the base."""
-        call.end()
-        self.found.update(name for name in names if not call.ends_alike(self._plugins[name], base))
+    def ended(self, call: Call, base: Ended | None) -> None:
+        """A call from outside has ended so on the base; None where it was cancelled."""
+        suspects = call.suspects - self.found
+        if not suspects:
+            return
+        if base is None or base.steps is None:
+            self.found |= suspects
+            return
+        self.found |= call.differing(sorted(suspects), self._plugins, self._own, base)
+        self._unlike_texts |= call.unlike_texts
+        if self._texts_are_read:
+            self.found |= self._unlike_texts
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether all differ."""
+        return len(self.found) == len(self._plugins)
+
+    def is_overridden(self, attribute: str) -> bool:
+        """Whether any mutant defines it."""
+        return attribute in self._overriding
+
+    def steps_apart(self, call: Call, step: Step, names: frozenset[str]) -> set[str]:
+        """Which of some mutants do another step than their base did."""
+        return {name for name in names if (id(call.instance), name) in self._own or step.differs(self._plugins[name])}
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """While entered, a check that asks for the text of a transport's reply is noted, and incidents in a call and in
+        those of its twins have the same ids."""
+
+        def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def asking(*positional: Any, **named: Any) -> Any:
+                self._texts_are_read = True
+                self.found |= self._unlike_texts
+                return function(*positional, **named)
+
+            return asking
+
+        def fresh() -> str:
+            call = _call.get()
+            return (call.ids if call is not None else Ids()).fresh()
+
+        with (
+            patch.multiple(TransportClient, reply=noted(TransportClient.reply), send=noted(TransportClient.send)),
+            patch.object(incidents, "_fresh", fresh),
+        ):
+            yield
 
 
 def _has_methods_only(plugin: type[Any]) -> bool:
@@ -97,24 +159,59 @@ def _noted(name: str, attribute: Any, differences: Differences) -> Any:
             return staticmethod(reached(attribute.__func__))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         case _ if inspect.iscoroutinefunction(attribute):
             return _noted_coroutine(name, attribute, differences)
+        case _ if inspect.isfunction(attribute) and differences.is_overridden(name):
+            return _noted_method(name, attribute, differences)
         case _:
-            return _noted_method(name, attribute, differences) if inspect.isfunction(attribute) else attribute
+            return attribute
+
+
+def _outer(instance: Any) -> Call | None:
+    """The call from outside that a call of a method is a step of. The rules of core are called from outside each."""
+    call = _call.get()
+    return None if call is None or call.instance is not instance or isinstance(instance, Core) else call
 
 
 def _noted_method(name: str, function: Callable[..., Any], differences: Differences) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def method(self: Any, *positional: Any, **named: Any) -> Any:
-        names = differences.undecided(name)
-        if not names:
-            return function(self, *positional, **named)
-        call = _Call(name, self, positional, named)
+    def from_outside(self: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        call = Call(name, self, positional, named)
+        call.suspects |= differences.undecided(name)
+        token = _call.set(call)
         try:
             answer = function(self, *positional, **named)
         except Exception as error:
-            differences.compare(call, _Ended(raised=error), names)
+            differences.ended(call, Ended(raised=error))
             raise
-        differences.compare(call, _Ended(answer), names)
-        return answer
+        else:
+            differences.ended(call, Ended(answer))
+            return answer
+        finally:
+            _call.reset(token)
+            call.journal.end()
+
+    @functools.wraps(function)
+    def method(self: Any, *positional: Any, **named: Any) -> Any:
+        call = _outer(self)
+        if call is None:
+            if differences.is_decided:
+                return function(self, *positional, **named)
+            return from_outside(self, positional, named)
+        names = differences.undecided(name) - call.suspects
+        if not names:
+            return function(self, *positional, **named)
+        step = Step(name, call, positional, named)
+        if not step.is_of_values:
+            call.suspects |= names
+            return function(self, *positional, **named)
+        try:
+            answer = function(self, *positional, **named)
+        except Exception as error:
+            step.ended = Ended(raised=error)
+            raise
+        else:
+            step.ended = Ended(answer)
+            return answer
+        finally:
+            call.suspects |= differences.steps_apart(call, step, names)
 
     return method
 
@@ -122,179 +219,44 @@ def _noted_method(name: str, function: Callable[..., Any], differences: Differen
 def _noted_coroutine(
     name: str, function: Callable[..., Coroutine[Any, Any, Any]], differences: Differences
 ) -> Callable[..., Any]:
+    async def from_outside(self: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        call = Call(name, self, positional, named)
+        call.suspects |= differences.undecided(name)
+        token = _call.set(call)
+        awaited = Awaited(function(self, *positional, **named), call)
+        ended: Ended | None = None
+        try:
+            answer = await awaited
+            ended = Ended(answer, steps=awaited.steps)
+            return answer
+        except Exception as error:
+            ended = Ended(raised=error, steps=awaited.steps)
+            raise
+        finally:
+            differences.ended(call, ended)
+            _call.reset(token)
+            call.journal.end()
+
     @functools.wraps(function)
     async def method(self: Any, *positional: Any, **named: Any) -> Any:
-        names = differences.undecided(name)
-        if not names:
+        call = _outer(self)
+        if call is None:
+            if differences.is_decided:
+                return await function(self, *positional, **named)
+            return await from_outside(self, positional, named)
+        call.suspects |= differences.undecided(name)
+        if name != call.asks:
             return await function(self, *positional, **named)
-        call = _Call(name, self, positional, named)
-        steps = _Steps(function(self, *positional, **named), call)
+        call.handing_on = True
         try:
-            answer = await steps
+            answer = await function(self, *positional, **named)
         except Exception as error:
-            differences.compare(call, _Ended(raised=error, steps=steps.taken), names)
+            call.handed_on((positional, named), Ended(raised=error))
             raise
-        except BaseException:
-            call.end()
-            differences.reached(name)
-            raise
-        differences.compare(call, _Ended(answer, steps=steps.taken), names)
-        return answer
+        else:
+            call.handed_on((positional, named), Ended(answer))
+            return answer
+        finally:
+            call.handing_on = False
 
     return method
-
-
-@dataclass
-class _Ended:
-    """How a call ended: its answer or what it raised, and how often it let others run; None where they changed
-    something meanwhile."""
-
-    answer: Any = None
-    raised: Exception | None = None
-    steps: int | None = 0
-
-
-class _Steps:
-    """Awaits a coroutine of a base, and watches what becomes of the state while others run."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], call: _Call) -> None:
-        self.taken: int | None = 0
-        self._coroutine = coroutine
-        self._call = call
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step = functools.partial(self._coroutine.send, None)
-        while True:
-            try:
-                waits_for = step()
-            except StopIteration as stopped:
-                return stopped.value
-            undisturbed = waits_for is None and self._call.is_as_before()
-            try:
-                yield waits_for
-                step = functools.partial(self._coroutine.send, None)
-            except GeneratorExit:
-                self._coroutine.close()
-                raise
-            except BaseException as error:
-                undisturbed = False
-                step = functools.partial(self._coroutine.throw, error)
-            if self.taken is not None:
-                self.taken = self.taken + 1 if undisturbed and self._call.is_as_before() else None
-
-
-class _Call:
-    """A call of a base's method: the instance, what it is given, and a copy of both from before the call."""
-
-    def __init__(self, name: str, instance: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        copies = Copies(shared=True)
-        self._name = name
-        self._awaited = inspect.iscoroutinefunction(getattr(instance, name))
-        self._live: tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]] = vars(instance), positional, named
-        self._before = copies.of(self._live)
-        self._hands_on = copies.sealed
-        self._of_values = all(is_value(one.__class__) for one in (*positional, *named.values()))
-        self._changes = False
-        self._journal = journal_of(instance.data) if isinstance(instance, ReferenceStorage) else Journal()
-        self._journal.waiting.append(self._keep)
-
-    def _keep(self) -> None:
-        """Copy what is stored, too, before it is changed."""
-        self._before = Copies().of(self._before)
-        self._changes = True
-
-    def is_as_before(self) -> bool:
-        """Whether nothing has changed since the call began."""
-        return not self._changes and alike(self._before, self._live)
-
-    def end(self) -> None:
-        """Nothing more is changed by the call."""
-        if not self._changes:
-            self._journal.waiting.remove(self._keep)
-
-    def ends_alike(self, plugin: type[Any], base: _Ended) -> bool:
-        """Whether the twin of a mutant ends this call as the base did, and leaves what the base left."""
-        copies = Copies(shared=not self._changes)
-        state, positional, named = self._before
-        state = {name: copies.of(value) for name, value in state.items()}
-        if not self._of_values:
-            positional, named = copies.of(positional), copies.of(named)
-        twin: Any = object.__new__(_handing_on(plugin, self._name) if self._hands_on else plugin)
-        twin.__dict__.update(state)
-        asked = _Asked(self._live[1:], base)
-        _asking.append(asked)
-        self._journal.closed = not self._changes
-        try:
-            ended = _ended(getattr(twin, self._name), positional, named, lambda: alike(vars(twin), self._before[0]))
-        except Touched:
-            return False
-        finally:
-            _asking.pop()
-            self._journal.closed = False
-        return (
-            ended.steps == (0 if asked.times else base.steps)
-            and alike(ended.raised, base.raised)
-            and alike(ended.answer, base.answer)
-            and alike(vars(twin), self._live[0])
-            and (self._of_values or alike((positional, named), self._live[1:]))
-            and (asked.times == 1 or not self._hands_on or not (self._changes or self._awaited))
-        )
-
-
-def _ended(
-    method: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any], undisturbed: Callable[[], bool]
-) -> _Ended:
-    """How a twin's call ends. Raises Touched where it cannot be told."""
-    steps = 0
-    try:
-        answer = method(*positional, **named)
-        if not inspect.iscoroutine(answer):
-            return _Ended(answer)
-        while True:
-            waits_for = answer.send(None)
-            steps += 1
-            if waits_for is not None or steps > _STEPS or not undisturbed():
-                answer.close()
-                raise Touched
-    except StopIteration as stopped:
-        return _Ended(stopped.value, steps=steps)
-    except Exception as error:
-        return _Ended(raised=error, steps=steps)
-
-
-class _Asked:
-    """What twins of a call that is handed on are answered when they ask their base."""
-
-    def __init__(self, given: tuple[Any, ...], base: _Ended) -> None:
-        self.times = 0
-        self._given = given
-        self._base = base
-
-    def answer(self, given: tuple[Any, ...]) -> Any:
-        """What the base answered, or raised. Raises Touched where it was asked something else, or again."""
-        self.times += 1
-        if self.times > 1 or self._base.steps is None or not alike(given, self._given):
-            raise Touched
-        if self._base.raised is not None:
-            raise self._base.raised
-        return self._base.answer
-
-
-_asking: list[_Asked] = []
-"""Of the twin that makes its call just now."""
-
-
-@functools.cache
-def _handing_on(plugin: type[Any], name: str) -> type[Any]:
-    """A mutant that asks what was answered where it would ask its base."""
-    base = plugin.__bases__[0]
-
-    def asks(self: Any, *positional: Any, **named: Any) -> Any:
-        return _asking[-1].answer((positional, named))
-
-    async def awaits(self: Any, *positional: Any, **named: Any) -> Any:
-        return asks(self, *positional, **named)
-
-    coroutine = inspect.iscoroutinefunction(getattr(base, name))
-    asked = type(base.__name__, (base,), {name: awaits if coroutine else asks})
-    return type(plugin.__name__, (plugin, asked), {})

@@ -17,36 +17,51 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 from muniment import lexical, passages
-from muniment.conformance import walk
+from muniment.conformance import bench, reference_transport, walk
+from muniment.conformance import orders as seeded_orders
 from muniment.conformance.invariant import Outcome
 from muniment.conformance.invariants import crowd, edits, names, orders, transports
+from muniment.conformance.isolation import trusted
 from muniment.conformance.mutants import MUTANTS
+from muniment.conformance.mutants import transports as mutant_transports
 from muniment.conformance.mutants.core import Core
 from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, target_of
 from muniment.conformance.mutants.provider import ProvidedEmbedder
 from muniment.conformance.mutants.reach import Differences, noting
 from muniment.conformance.reference_transport import ReferenceTransport
 from muniment.conformance.registry import BY_ID, judging
+from muniment.conformance.report import Result
 from muniment.conformance.runner import run_one
-from muniment.engine import cutting, terms
-from muniment.ports import Vector
+from muniment.conformance.target import Target
+from muniment.engine import cutting, spaces, terms
+from muniment.limits import BODY_MAX, SECTION_BYTES_MAX
+from muniment.ports import Space, Vector
 from muniment.reference import HashEmbedder, ReferenceStorage
 
 BASES: tuple[Plugin, ...] = (ReferenceStorage, ProvidedEmbedder, ReferenceTransport, Core)
 """What mutants are subclasses of."""
-_Sizes: TypeAlias = tuple[tuple[ModuleType, str, int], ...]
+_Sizes: TypeAlias = tuple[tuple[ModuleType, str, float], ...]
+_PART = 3
+"""The part of the largest request that mutants are judged with, whose bytes say nothing about them; other checks send
+what would not fit into less."""
 _SIZES: _Sizes = (
     (crowd, "CROWD", 600),
     (edits, "EDITS", 60),
-    (walk, "SEQUENCES", 40),
+    (walk, "SEQUENCES", 60),
     (walk, "SHRINKINGS", 0),
     (walk, "SECONDS", 60),
-    (transports, "SOON", 2),
+    (transports, "SOON", 1),
+    (bench, "LOADING_PATIENCE", 0.05),
+    (transports, "SECTION_BYTES_MAX", SECTION_BYTES_MAX // _PART),
+    (transports, "BUFFERS", transports.BUFFERS // _PART),
+    (reference_transport, "BODY_MAX", BODY_MAX // _PART),
+    (mutant_transports, "BODY_MAX", BODY_MAX // _PART),
 )
 _LESS: _Sizes = (
     *_SIZES,
@@ -139,13 +154,17 @@ def base_of(mutant: Mutant) -> Plugin:
 
 
 def _workers(sizes: _Sizes) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
+    serves = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if serves else "spawn")
+    if serves:
+        # What is imported once need not be by each process.
+        context.set_forkserver_preload([__name__])
     # A module is named, since it cannot be handed to another process.
     named = tuple((module.__name__, name, size) for module, name, size in sizes)
     return ProcessPoolExecutor(mp_context=context, initializer=partial(_prepare, named))
 
 
-def _prepare(sizes: Sequence[tuple[str, str, int]]) -> None:
+def _prepare(sizes: Sequence[tuple[str, str, float]]) -> None:
     """Make a process ready, for good."""
     logging.disable(logging.CRITICAL)
     _for_good.enter_context(computed_once())
@@ -158,14 +177,19 @@ def _rehearse(check: tuple[int, str]) -> _Rehearsed:
     number, invariant = check
     base = BASES[number]
     differences = Differences({mutant.name: mutant.plugin for mutant in MUTANTS if base_of(mutant) is base})
-    result = asyncio.run(run_one(target_of(noting(base, differences)), BY_ID[invariant], seed=SEED))
+    with differences.watching():
+        result = _one(target_of(noting(base, differences)), invariant)
     return _Rehearsed(number, invariant, result.outcome, result.seconds, frozenset(differences.found))
 
 
 def _run(case: tuple[str, str]) -> Outcome:
     name, invariant = case
     mutant = next(one for one in MUTANTS if one.name == name)
-    return asyncio.run(run_one(mutant.target, BY_ID[invariant], seed=SEED)).outcome
+    return _one(mutant.target, invariant).outcome
+
+
+def _one(target: Target, invariant: str) -> Result:
+    return asyncio.run(run_one(target, BY_ID[invariant], seed=SEED, runs=trusted))
 
 
 _for_good = ExitStack()
@@ -174,8 +198,10 @@ _for_good = ExitStack()
 
 @contextmanager
 def computed_once() -> Generator[None]:
-    """While entered, passages, terms and vectors of a text that was seen before come from memory."""
+    """While entered, passages, terms and vectors of a text that was seen before come from memory, and so do the orders
+    that RANK-01 expects."""
     group, tokens, vector = passages.group, HashEmbedder.tokens, HashEmbedder.vector
+    orders_of = seeded_orders.expected
 
     @cache
     def grouped(units: tuple[str, ...], counts: tuple[int, ...], limit: int) -> list[str]:
@@ -198,11 +224,24 @@ def computed_once() -> Generator[None]:
     def vector_of(embedder: HashEmbedder, text: str) -> Vector:
         return summed(embedder.dimensions, text)
 
+    made: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    async def expected(random: Random, space: Space, *, memories: int, queries: int) -> Any:
+        # A mutant of core may have replaced how spaces are registered.
+        key = random.getstate(), space, memories, queries, spaces.register
+        if key not in made:
+            answers = await orders_of(random, space, memories=memories, queries=queries)
+            made[key] = answers, random.getstate()
+        answers, state = made[key]
+        random.setstate(state)
+        return answers
+
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (passages, "split", cache(passages.split)),
         (passages, "halves", cache(passages.halves)),
         (passages, "group", in_tuples),
         (lexical, "analyse", cache(lexical.analyse)),
+        (seeded_orders, "expected", expected),
         (HashEmbedder, "tokens", tokens_of),
         (HashEmbedder, "vector", vector_of),
         (terms, "LONG_TEXT", 10**6),

@@ -36,6 +36,8 @@ class LosesRestriction(ReferenceTransport):
 
     async def called(self, operation: str, sent: Mapping[str, Any]) -> BaseModel:
         """As one who may write."""
+        if not self.context.principal.read_only:
+            return await super().called(operation, sent)
         principal = self.context.principal.model_copy(update={"read_only": False})
         return await self.engine.call(operation, sent, self.context.model_copy(update={"principal": principal}))
 
