@@ -33,6 +33,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1"}
 JUDGED_TOO = {"embed-local": ("onnx:all-MiniLM-L6-v2",)}
 """What of a plugin its wheel is judged by besides what it starts by itself, as ``--url`` names it."""
 
+BESIDE_CORE = ("embed-local",)
+"""Plugins whose tests run with core's, so that both halves of the tests take about as long."""
 SLOWEST = ("--durations=30", "--durations-min=5")
 """What a whole run says of its tests besides how they ended."""
 
@@ -92,6 +94,7 @@ def tests(session: nox.Session) -> None:
         run(session, "pytest", *session.posargs)
         return
     log = Path(session.create_tmp()) / "plugins.txt"
+    every = sorted(ROOT.glob("plugins/*/tests"))
     with log.open("wb") as output:
         plugins = subprocess.Popen(
             [
@@ -99,7 +102,7 @@ def tests(session: nox.Session) -> None:
                 *SLOWEST,
                 "-p",
                 "no:cacheprovider",
-                *map(str, sorted(ROOT.glob("plugins/*/tests"))),
+                *[str(tests) for tests in every if tests.parent.name not in BESIDE_CORE],
             ],
             cwd=ROOT,
             env={**os.environ, **environment_of_tools()},
@@ -107,7 +110,9 @@ def tests(session: nox.Session) -> None:
             stderr=subprocess.STDOUT,
         )
     try:
-        run(session, "pytest", *SLOWEST, "-p", "no:cacheprovider", str(ROOT / "core" / "tests"), str(ROOT / "tests"))
+        beside = [str(tests) for tests in every if tests.parent.name in BESIDE_CORE]
+        core = [str(ROOT / "core" / "tests"), str(ROOT / "tests"), *beside]
+        run(session, "pytest", *SLOWEST, "-p", "no:cacheprovider", *core)
     except BaseException as error:
         if not isinstance(error, Exception):
             plugins.terminate()

@@ -26,7 +26,6 @@ from event_sides_postgres import connected
 from measuring import Call
 from operations_sides import EMBEDDER, PAGE, READERS, SPACE_ID, Bare, Ground, Ours, Question, Side, loads
 from pgvector import Vector
-from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection, AsyncCursor
 from search_load import load_ours
 
@@ -34,8 +33,9 @@ from muniment import access
 from muniment.engine import Engine
 from muniment.models import Agent
 from muniment.ports import Audience, Create, PluginContext, Remove, Revise
-from muniment_storage_postgres import arrays, keys, records
+from muniment_storage_postgres import keys, records
 from muniment_storage_postgres.arrays import BigInts, bigints
+from muniment_storage_postgres.connection import configure
 from muniment_storage_postgres.embedded import server
 from muniment_storage_postgres.sql import STATEMENTS
 from muniment_storage_postgres.storage import create
@@ -228,6 +228,5 @@ async def _filled(
 async def _connection(stack: AsyncExitStack, place: _Place, schema: str) -> Connection:
     connection = await connected(place.conninfo, schema)
     stack.push_async_callback(connection.close)
-    await register_vector_async(connection)
-    arrays.register(connection)
+    await configure(connection, f"{schema}, public", None)
     return connection

@@ -17,7 +17,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """One memory is worth it. Not its vectors: a cosine would change by a millionth after the first search."""
 
     def sizes(
-        answered: Part, passages: Mapping[int, int], space: int | None, dimensions: int
+        answered: Part | None, passages: Mapping[int, int], space: int | None, dimensions: int
     ) -> Mapping[mind.Key, int]:
         return mind.sizes(answered, {}, space, dimensions)
 

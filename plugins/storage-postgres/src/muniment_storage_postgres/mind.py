@@ -53,13 +53,13 @@ class Scope:
 Snapshot: TypeAlias = Mapping[int, Scope]
 
 
-def sizes(answered: Part, passages: Mapping[int, int], space: int | None, dimensions: int) -> Mapping[Key, int]:
+def sizes(answered: Part | None, passages: Mapping[int, int], space: int | None, dimensions: int) -> Mapping[Key, int]:
     """Bytes, about, that there would be to keep of the scopes that are worth it: of which the server ``answered`` for
     the memories, or compared so many ``passages``. A word has a part or two."""
     found: dict[Key, int] = {
         (scope, space): count * (4 * dimensions + 16) for scope, count in passages.items() if count >= WORTH
     }
-    if not found and len(answered.numbers) < WORTH:
+    if answered is None or (not found and len(answered.numbers) < WORTH):
         return found
     scopes, places, counts = np.unique(answered.scopes, return_inverse=True, return_counts=True)
     entries = np.bincount(places, weights=2 * answered.lengths + limits.TAGS_MAX)

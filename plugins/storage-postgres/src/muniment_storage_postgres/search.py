@@ -18,7 +18,7 @@ from muniment import ranking
 from muniment.ports import Audience, Found, SearchQuery, Selector
 from muniment_storage_postgres import approximate, postings, records, settling, vectors
 from muniment_storage_postgres.arrays import NUMBER, BigInts, bigints, elements
-from muniment_storage_postgres.connection import Connection, Row
+from muniment_storage_postgres.connection import Connection, Row, keep_cursor
 from muniment_storage_postgres.database import rows, sent
 from muniment_storage_postgres.mind import Mind, Names, Scope, Scopes, sizes
 from muniment_storage_postgres.reach import Asked, Known, Reach
@@ -54,6 +54,8 @@ async def search(
 ) -> Searched:
     """The fused order from ``query.offset``, at most ``query.limit``, with contents."""
     asked = Asked(audience, selector, query)
+    for statement in ("scopes", "contents"):
+        keep_cursor(connection, statement)
     try:
         page, unsettled = await _page(connection, mind, asked)
         async with connection.pipeline():
@@ -174,10 +176,10 @@ async def _scores(
     connection: Connection, mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Words]
 ) -> tuple[Readable, ranking.Scores]:
     """What is in the readable scopes, and every score of it; by meaning only of what was compared."""
-    answered = postings.part(answers.holders, asked.keys)
     keys = np.array(asked.keys, dtype=np.int64)
+    answered = postings.part(answers.holders, asked.keys) if reach.held or not present else None
     parts = [one.part(scope, keys) for scope, one in present.items()]
-    readable, found = whole([answered, *parts] if reach.held or not parts else parts)
+    readable, found = whole(parts if answered is None else [answered, *parts])
     passages = postings.counts(answers.scanned, readable)
     mind.note(sizes(answered, passages, reach.space, asked.dimensions))
     terms, tags = len(asked.terms), len(asked.tags)
