@@ -133,10 +133,10 @@ class ReferenceTransportTarget(TransportTarget):
     distribution = "muniment"
     real = False
     contract = "1.2"
+    body_limit = BODY_MAX
 
     def __init__(self, transport: type[ReferenceTransport] = ReferenceTransport) -> None:
         self._transport = transport
-        self.body_limit = BODY_MAX
 
     @asynccontextmanager
     async def connect(self, engine: Engine, context: CallContext) -> AsyncGenerator[RemoteClient]:

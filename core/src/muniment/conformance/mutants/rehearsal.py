@@ -34,7 +34,7 @@ from muniment.conformance.mutants.core import Core
 from muniment.conformance.mutants.mutant import SEED, Mutant, Plugin, target_of
 from muniment.conformance.mutants.provider import ProvidedEmbedder
 from muniment.conformance.mutants.reach import Differences, noting
-from muniment.conformance.reference_transport import ReferenceTransport
+from muniment.conformance.reference_transport import ReferenceTransport, ReferenceTransportTarget
 from muniment.conformance.registry import BY_ID, judging
 from muniment.conformance.report import Result
 from muniment.conformance.runner import run_one
@@ -170,6 +170,7 @@ def _prepare(sizes: Sequence[tuple[str, str, float]]) -> None:
     _for_good.enter_context(computed_once())
     for module, name, size in sizes:
         setattr(sys.modules[module], name, size)
+    ReferenceTransportTarget.body_limit = reference_transport.BODY_MAX  # pyright: ignore[reportPrivateImportUsage]
     orders.QUERIES = _SAMPLE
 
 
