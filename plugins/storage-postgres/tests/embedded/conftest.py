@@ -22,6 +22,7 @@ from muniment_storage_postgres import postmaster
 
 SCRIPT = Path(__file__).with_name("client_process.py")
 NOBODY = 65534
+IDLE = "autovacuum = off\nwal_writer_delay = 10s\nbgwriter_delay = 10s\n"
 HOLD = "import sys, filelock\nwith filelock.FileLock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
 
 
@@ -88,6 +89,13 @@ class Place:
         client = await self.start(**how)
         assert await client.hear() == "open"
         return client
+
+    async def opened_idle(self) -> Client:
+        """A process that has opened the storage, whose server writes nothing but what it is asked to. Another writes in
+        the background while its directory is deleted: then a file is left, or the server ends before it is looked at."""
+        with (self.directory / "postgresql.auto.conf").open("a") as settings:
+            settings.write(IDLE)
+        return await self.opened()
 
     def server(self) -> int | None:
         """The process of the server that runs."""

@@ -104,7 +104,7 @@ async def test_who_holds_the_lock_is_told(place: Any, monkeypatch: pytest.Monkey
 
 async def test_a_deleted_directory_whose_server_runs_is_told(place: Any) -> None:
     """With its process."""
-    client = await place.opened()
+    client = await place.opened_idle()
     server = place.server()
     shutil.rmtree(place.directory)
     assert f"the directory was deleted while its server ran, as process {server}" in told(place.data_dir)[1]

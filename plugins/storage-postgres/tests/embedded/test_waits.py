@@ -111,7 +111,7 @@ async def test_a_directory_that_was_deleted_under_its_server(
 ) -> None:
     """The next start does not wait until that server notices it: it ends it, says so and makes new data; whoever used
     it goes on in those."""
-    client = await place.opened()
+    client = await place.opened_idle()
     assert await client.ask("write one") == "written"
     deleted = psutil.Process(place.server())
     for gone in (place.directory, *([place.beside] if whole else [])):
@@ -132,7 +132,7 @@ async def test_a_directory_that_was_deleted_under_its_server(
 
 async def test_the_last_one_ends_the_server_of_a_deleted_directory(place: Any) -> None:
     """At once, and nothing is left."""
-    client = await place.opened()
+    client = await place.opened_idle()
     shutil.rmtree(place.directory)
     assert await client.end() == 0
     assert await place.empty(5)
