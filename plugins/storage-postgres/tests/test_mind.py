@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -139,6 +140,23 @@ async def test_a_scope_is_kept_when_it_is_searched_again(storage: PostgresStorag
     await found(storage, "m1")
     assert kept(storage) == 1
     assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+
+
+async def test_others_are_served_while_all_of_a_scope_is_sorted(
+    storage: PostgresStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a second where there are many memories."""
+    threads: list[threading.Thread] = []
+    really = words.Words.of
+
+    def of(*read: Any) -> words.Words:
+        threads.append(threading.current_thread())
+        return really(*read)
+
+    monkeypatch.setattr(words.Words, "of", of)
+    await three(storage, writer)
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
 
 
 async def test_what_has_no_room_stays_the_servers(clients: Clients, storage: PostgresStorage, writer: Any) -> None:

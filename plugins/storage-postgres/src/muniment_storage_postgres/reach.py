@@ -71,7 +71,8 @@ class Known:
 
 class Reach(Known):
     """The scopes of a search by how each is answered for: those that are known, those of which words or vectors are
-    read to be kept, those whose words the server looks up, and those whose passages it scans."""
+    read to be kept, those whose words the server looks up, and those whose passages it scans; ``compared`` are the ones
+    whose vectors this process compares."""
 
     def __init__(self, asked: Asked, scopes: Sequence[Row], kept: Snapshot, mind: Scopes) -> None:
         super().__init__(asked, scopes, kept, seen=scopes[0][4] if scopes else 0)
@@ -84,8 +85,8 @@ class Reach(Known):
         unknown = [number for number in self.exact if number in known and number not in self.vectors]
         chosen = mind.to_read([(number, self.space) for number in unknown], beside=beside)
         self.vectors_read = [number for number, _ in chosen]
-        compared = {*self.vectors, *self.vectors_read}
-        self.scanned = [number for number in self.exact if number not in compared]
+        self.compared = {*self.vectors, *self.vectors_read}
+        self.scanned = [number for number in self.exact if number not in self.compared]
         self.parameters: Parameters = {
             "words_read": self.words_read,
             "vectors_read": self.vectors_read,

@@ -6,6 +6,7 @@ means is ``postings``', ``words``' and ``vectors``', BM25 and the order are ``ra
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,7 +89,7 @@ async def _page(connection: Connection, mind: Mind, asked: Asked) -> tuple[list[
         if scope in reach.kept and reach.since(scope) == foretold.since(scope)
     }
     answers = await _answers(connection, asked, reach, changes)
-    present = await _present(connection, reach, answers)
+    present = await _present(connection, asked, reach, answers)
     readable, scores = await _scores(connection, scopes, asked, reach, answers, present)
     places = scores.candidates()
     identities = await ids(connection, names, readable.numbers[places].tolist())
@@ -100,7 +101,7 @@ async def _page(connection: Connection, mind: Mind, asked: Asked) -> tuple[list[
         offset=query.offset,
         limit=query.limit,
     )
-    late = [scope for scope, one in present.items() if one.late >= settling.BATCH]
+    late = [scope for scope, one in present.items() if one.words.late >= settling.BATCH]
     return page, [*postings.unsettled(answers.holders, settling.BATCH), *late]
 
 
@@ -144,13 +145,41 @@ async def _ask(connection: Connection, known: Known, scope: int) -> psycopg.Asyn
     return await sent(connection, "changes", known.since(scope), partition=known.kept[scope].words.partition)
 
 
-async def _present(connection: Connection, reach: Reach, answers: _Answers) -> dict[int, Words]:
-    """The words of the scopes that are kept, and of those that are from now on, as the snapshot has them."""
-    present = {scope: _read(reach.seen, rest) for scope, *rest in answers.words}
-    for scope, (live, *entries, _, _) in answers.changes.items():
-        changed = reach.kept[scope].words.with_changes(reach.seen, Entries.of(*entries))
-        present[scope] = await _without_gone(connection, scope, changed, live)
+async def _present(connection: Connection, asked: Asked, reach: Reach, answers: _Answers) -> dict[int, Scope]:
+    """What the snapshot has of the scopes that are kept, and of those that are from now on."""
+    words, passages = dict[int, Words](), dict[int, Vectors]()
+    if answers.words or answers.passages:
+        # What has many entries is sorted for a while, in which others are to be served.
+        words, passages = await asyncio.to_thread(_read, reach.seen, answers, asked.dimensions)
+    present = {scope: Scope(one) for scope, one in words.items()}
+    for scope, (live, *entries, memories, values) in answers.changes.items():
+        kept, changed = reach.kept[scope], Entries.of(*entries)
+        known = await _without_gone(connection, scope, kept.words.with_changes(reach.seen, changed), live)
+        present[scope] = replace(kept, words=known)
+        if scope in reach.vectors:
+            now = vectors.read(memories, values, asked.dimensions)
+            compared = reach.vectors[scope].with_changes(reach.seen, changed.memories, *now)
+            present[scope] = Scope(known, reach.space, compared)
+    for scope in present.keys() & set(reach.vectors_read):
+        present[scope] = Scope(present[scope].words, reach.space, passages.get(scope))
     return present
+
+
+def _read(seen: int, answers: _Answers, dimensions: int) -> tuple[dict[int, Words], dict[int, Vectors]]:
+    """The words and the vectors of the scopes of which all was read."""
+    return (
+        {scope: _words(seen, answer) for scope, *answer in answers.words},
+        {
+            scope: Vectors.of(seen, *vectors.read(memories, values, dimensions))
+            for scope, memories, values in answers.passages
+        },
+    )
+
+
+def _words(seen: int, answer: Sequence[Any]) -> Words:
+    """From an answer of ``words``."""
+    *entries, partition = answer
+    return Words.of(seen, partition, Entries.of(*entries))
 
 
 async def _without_gone(connection: Connection, scope: int, known: Words, live: int) -> Words:
@@ -163,29 +192,28 @@ async def _without_gone(connection: Connection, scope: int, known: Words, live: 
         return known
     # Somebody is there whom no transaction of this server has put there, as while a dump is being restored.
     ((_, *rest),) = await rows(connection, "words", {"words_read": [scope]})
-    return _read(known.seen, rest)
-
-
-def _read(seen: int, answer: Sequence[Any]) -> Words:
-    """From an answer of ``words``."""
-    *entries, partition = answer
-    return Words.of(seen, partition, Entries.of(*entries))
+    return await asyncio.to_thread(_words, known.seen, rest)
 
 
 async def _scores(
-    connection: Connection, mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Words]
+    connection: Connection, mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Scope]
 ) -> tuple[Readable, ranking.Scores]:
     """What is in the readable scopes, and every score of it; by meaning only of what was compared."""
     keys = np.array(asked.keys, dtype=np.int64)
     answered = postings.part(answers.holders, asked.keys) if reach.held or not present else None
-    parts = [one.part(scope, keys) for scope, one in present.items()]
+    parts = [one.words.part(scope, keys) for scope, one in present.items()]
     readable, found = whole(parts if answered is None else [answered, *parts])
     passages = postings.counts(answers.scanned, readable)
     mind.note(sizes(answered, passages, reach.space, asked.dimensions))
     terms, tags = len(asked.terms), len(asked.tags)
     required = found[terms + tags :]
     selected = np.isin(readable.scopes, reach.selected) & (readable.counted(required) == len(required))
-    matrices = _kept(mind, asked, reach, answers, present, readable)
+    matrices = {
+        scope: one.among(scope, readable)
+        for scope in reach.compared & present.keys()
+        if (one := present[scope].vectors) is not None
+    }
+    _keep(mind, present, matrices)
     meaning = postings.nearest([*answers.scanned, *answers.nearest], readable)
     for matrix in matrices.values():
         meaning = np.maximum(meaning, matrix.estimates(asked.sought))
@@ -212,30 +240,14 @@ async def _scores(
     return readable, replace(scores, meaning=np.where(selected, nearest, -np.inf))
 
 
-def _kept(
-    mind: Scopes, asked: Asked, reach: Reach, answers: _Answers, present: Mapping[int, Words], readable: Readable
-) -> Mapping[int, ranking.PassageMatrix]:
-    """Keep what the snapshot has of the ``present`` scopes; the passages of those that this process compares."""
-    compared = {
-        scope: Vectors.of(reach.seen, *vectors.read(memories, values, asked.dimensions))
-        for scope, memories, values in answers.passages
-    }
-    for scope, known in reach.vectors.items():
-        _, *entries, memories, values = answers.changes[scope]
-        changed, passages = Entries.of(*entries).memories, vectors.read(memories, values, asked.dimensions)
-        compared[scope] = known.with_changes(reach.seen, changed, *passages)
-    matrices = {scope: one.among(scope, readable) for scope, one in compared.items()}
-    for scope, words in present.items():
-        if words.late >= settling.BATCH:
-            words = replace(words, late=0)
-        if scope in compared:
-            live = compared[scope].only(matrices[scope].owners >= 0)
-            mind.keep(scope, Scope(words, reach.space, live))
-        elif scope in reach.kept:
-            mind.keep(scope, replace(reach.kept[scope], words=words))
-        else:
-            mind.keep(scope, Scope(words))
-    return matrices
+def _keep(mind: Scopes, present: Mapping[int, Scope], matrices: Mapping[int, ranking.PassageMatrix]) -> None:
+    """What the snapshot has of these scopes, for later ones; of what was compared without whoever is gone."""
+    for scope, one in present.items():
+        if one.words.late >= settling.BATCH:
+            one = replace(one, words=replace(one.words, late=0))
+        if scope in matrices and one.vectors is not None:
+            one = replace(one, vectors=one.vectors.only(matrices[scope].owners >= 0))
+        mind.keep(scope, one)
 
 
 async def ids(connection: Connection, names: Names, numbers: Sequence[int]) -> list[str]:

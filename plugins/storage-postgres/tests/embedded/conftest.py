@@ -91,8 +91,8 @@ class Place:
         return client
 
     async def opened_idle(self) -> Client:
-        """A process that has opened the storage, whose server writes nothing but what it is asked to. Another writes in
-        the background while its directory is deleted: then a file is left, or the server ends before it is looked at."""
+        """A process that has opened the storage, whose server writes nothing but what it is asked to. Others write in
+        the background while their directory is deleted: a file is left then, or they end before they are looked at."""
         with (self.directory / "postgresql.auto.conf").open("a") as settings:
             settings.write(IDLE)
         return await self.opened()
