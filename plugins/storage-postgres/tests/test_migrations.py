@@ -20,7 +20,8 @@ from sqlalchemy import create_engine, text
 from muniment.errors import ConfigurationError
 from muniment.ports import Audience, Progress, SearchQuery, Selector, Space
 from muniment.ranking import Fusion
-from muniment_storage_postgres.schema import REVISIONS, SIDE_TABLES, VERSION_TABLE, metadata
+from muniment_storage_postgres.layout import REVISIONS, SIDE_TABLES, VERSION_TABLE
+from muniment_storage_postgres.schema import metadata
 from muniment_storage_postgres.storage import PostgresStorage
 
 Clients = Callable[..., PostgresStorage]
@@ -30,13 +31,14 @@ SPACE = Space("test:8", "test", "test", 8, "mean", True, 100)
 MIGRATE = """
 import sys
 from muniment_storage_postgres.migrate import migrate
-print(len(migrate(sys.argv[1], place="test", schema=sys.argv[2], partitions=2)))
+steps = migrate(sys.argv[1], place="test", schema=sys.argv[2], partitions=2)
+print(len(steps), "sqlalchemy" in sys.modules)
 """
-"""What one process does: print the number of steps that it took."""
+"""What one process does: print the number of steps that it took, and whether it loaded what a step needs."""
 
 
 async def test_several_processes_at_once_migrate_once(url: str) -> None:
-    """Four processes that start at once all end well, and one of them alone took the steps."""
+    """Four processes that start at once all end well; one of them alone took the steps, and loaded what they need."""
     processes = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", MIGRATE, url, "migrated_at_once", stdout=asyncio.subprocess.PIPE
@@ -44,8 +46,8 @@ async def test_several_processes_at_once_migrate_once(url: str) -> None:
         for _ in range(4)
     ]
     async with asyncio.timeout(120):
-        answers = [int((await process.communicate())[0]) for process in processes]
-    assert sorted(answers) == [0, 0, 0, len(REVISIONS)]
+        answers = [(await process.communicate())[0].decode().split() for process in processes]
+    assert sorted(answers) == [*[["0", "False"]] * 3, [str(len(REVISIONS)), "True"]]
 
 
 def test_the_known_revisions_are_the_migrations() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muniment import ranking
-from muniment_storage_postgres.schema import INDEX_OF_A_SPACE
+from muniment_storage_postgres.layout import INDEX_OF_A_SPACE
 
 FOUND = 2 * ranking.POOL
 """How many passages an index is asked for: a memory may have several, and a pool's worth of memories is wanted."""

@@ -36,7 +36,7 @@ from muniment.models import Agent
 from muniment.ports import PluginContext, Storage
 from muniment_storage_postgres import agent_probe, keys, settings, storage
 from muniment_storage_postgres.agent_schema import metadata
-from muniment_storage_postgres.schema import INDEX_OF_A_SPACE
+from muniment_storage_postgres.layout import INDEX_OF_A_SPACE
 
 _TABLE_OF = {
     FaultPoint.MEMORY: "memory",

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from muniment.errors import ConfigurationError
 from muniment_storage_postgres import refusals
-from muniment_storage_postgres.schema import REVISIONS, VERSION_TABLE
+from muniment_storage_postgres.layout import REVISIONS, VERSION_TABLE
 
 _UNAVAILABLE = "58P01", "0A000", "22023"
 

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy sees them; how a database gets them is the migrations'.
+"""The tables, as SQLAlchemy sees them; how a database gets them is the migrations', which alone load this.
 
 The memory's row has no vectors and is keyed by id. What a search reads lives in side tables,
 hash-partitioned by scope, so that a search touches one owner's partition and a move replaces the side rows:
@@ -31,15 +31,6 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-
-VERSION_TABLE = "muniment_schema"
-"""Where Alembic notes the revision."""
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
-"""Every revision that this distribution knows, oldest first; a test compares it with the migrations."""
-SIDE_TABLES = ("passage", "search_entry", "search_keys", "posting")
-"""The tables that are partitioned by scope."""
-INDEX_OF_A_SPACE = r"^passage_\d+_near_\d+$"
-"""What the name of an index looks like that comes and goes with a space: by partition and number of the space."""
 
 metadata = MetaData()
 

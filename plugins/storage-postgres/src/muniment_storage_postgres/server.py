@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from muniment.errors import ConfigurationError, MunimentError
 from muniment_storage_postgres import refusals, settings
 from muniment_storage_postgres.database import Database
-from muniment_storage_postgres.schema import VERSION_TABLE
+from muniment_storage_postgres.layout import VERSION_TABLE
 from muniment_storage_postgres.settings import Options, Settings
 
 if TYPE_CHECKING:

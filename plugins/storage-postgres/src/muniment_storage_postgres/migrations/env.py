@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 from muniment_storage_postgres import agent_schema
-from muniment_storage_postgres.schema import VERSION_TABLE
+from muniment_storage_postgres.layout import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
