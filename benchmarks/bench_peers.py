@@ -4,7 +4,8 @@ Of MEMORIES (default 10,000) the user that is measured owns 3,000, and 20 more t
 same stub embedder everywhere (`peers/stub.py`); each side has a database of its own on one server, and the peers run in
 processes and an environment of their own, ours in this process. Within a round the sides take turns. A figure is the
 median of ROUNDS rounds of their medians; "slower" is, round by round, the peer's time over ours. Recall is of the ten
-nearest vectors of the user's: for ours that of the ranker by meaning, for the peers of what they return.
+nearest vectors of the user's: for ours that of the ranker by meaning, for the peers of what they return. LangGraph's
+store is there with its index, as it ships, and without it, so that it finds all that is near, as ours does.
 
 PEERS_PYTHON is the interpreter of an environment with `peers/requirements.txt`; `nox -s bench -- peers` makes one.
 """
@@ -41,7 +42,7 @@ MEMORIES = int(os.environ.get("MEMORIES", "10000"))
 OWNED, USERS = 3 * MEMORIES // 10, 20
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
 CALLS = 30
-OURS, PEERS = "muniment", ("langgraph", "mem0")
+OURS, PEERS = "muniment", ("langgraph", "langgraph_exact", "mem0")
 OWNER = "owner"
 OPERATIONS = ("write", "update", "search")
 Call = dict[str, Any]
@@ -213,15 +214,15 @@ def report(found: Mapping[tuple[str, str], list[float]], recall: Mapping[str, fl
         f"{MEMORIES} memories, {OWNED} of them the owner's; medians of {ROUNDS} rounds of {CALLS} calls, milliseconds"
     )
     names = (OURS, *PEERS)
-    print(f"{'':<8}", *(f"{name:>12}" for name in names), *(f"{name + ' slower':>18}" for name in PEERS))
+    print(f"{'':<8}", *(f"{name:>15}" for name in names), *(f"{name + ' slower':>22}" for name in PEERS))
     for operation in OPERATIONS:
         ours = found[operation, OURS]
-        figures = [f"{median(found[operation, name]):>12.2f}" for name in names]
+        figures = [f"{median(found[operation, name]):>15.2f}" for name in names]
         ratios = [
             median(theirs / own for theirs, own in zip(found[operation, name], ours, strict=True)) for name in PEERS
         ]
-        print(f"{operation:<8}", *figures, *(f"{ratio:>18.2f}" for ratio in ratios))
-    print(f"{'recall':<8}", *(f"{recall[name]:>12.2f}" for name in names))
+        print(f"{operation:<8}", *figures, *(f"{ratio:>22.2f}" for ratio in ratios))
+    print(f"{'recall':<8}", *(f"{recall[name]:>15.2f}" for name in names))
 
 
 def _database(uri: str, name: str) -> str:

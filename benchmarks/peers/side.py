@@ -1,6 +1,6 @@
 """A peer in a process of its own, in whose environment it is installed: does what it is told by lines of JSON.
 
-Started with ``langgraph`` or ``mem0`` and the URL of an empty database. Each line has an operation (``load``,
+Started with the name of one of ``PEERS`` and the URL of an empty database. Each line has an operation (``load``,
 ``write``, ``update``, ``search``), and the calls of it that are to be done one after the other; the answer is a line
 with the milliseconds of each call, and what each search found.
 """
@@ -52,6 +52,9 @@ class LangGraph(Peer):
     def __init__(self, store: Any) -> None:
         self._store = store
 
+    indexed = True
+    """Whether it keeps its approximate index, which finds some of what is near."""
+
     @classmethod
     @asynccontextmanager
     async def opened(cls, url: str) -> AsyncGenerator[Peer]:
@@ -63,6 +66,8 @@ class LangGraph(Peer):
         index: Any = {"dims": stub.DIMENSIONS, "embed": embed, "fields": ["text"]}
         async with _of("langgraph.store.postgres.aio").AsyncPostgresStore.from_conn_string(url, index=index) as store:
             await store.setup()
+            if not cls.indexed:
+                await store.conn.execute("DROP INDEX store_vectors_embedding_idx")
             yield cls(store)
 
     async def load(self, user: str, texts: Sequence[str]) -> None:
@@ -81,6 +86,13 @@ class LangGraph(Peer):
     async def search(self, user: str, query: str) -> list[str]:
         found = await self._store.asearch((user,), query=query, limit=FOUND)
         return [one.value["text"] for one in found]
+
+
+class ExactLangGraph(LangGraph):
+    """The same without that index, so that a search finds what is nearest. Its setting for this, `flat`, is refused by
+    the asynchronous store's `setup`."""
+
+    indexed = False
 
 
 class Mem0(Peer):
@@ -157,7 +169,7 @@ def _of(module: str) -> Any:
     return importlib.import_module(module)
 
 
-PEERS: dict[str, Any] = {"langgraph": LangGraph, "mem0": Mem0}
+PEERS: dict[str, Any] = {"langgraph": LangGraph, "langgraph_exact": ExactLangGraph, "mem0": Mem0}
 
 
 async def main() -> None:
