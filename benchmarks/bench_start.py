@@ -110,13 +110,7 @@ def one_round(data: Path, embedder: str, memory: Figures, processes: Figures, se
     seconds[f"processor time of the serving process until the handshake, fresh directory, {embedder}"].append(
         first.processor
     )
-    time.sleep(REST)
-    ours = psutil.Process(first.process.pid).memory_full_info()
-    postgres = [process.memory_full_info() for process in postgres_in(data)]
-    for kind in ("rss", "pss", "uss"):
-        memory[f"serving process, {embedder}, {kind.upper()}"].append(getattr(ours, kind) / 1e6)
-        memory[f"its PostgreSQL, {embedder}, {kind.upper()}"].append(sum(getattr(one, kind) for one in postgres) / 1e6)
-    processes[f"processes of its PostgreSQL, {embedder}"].append(len(postgres))
+    at_rest(first, data, f"fresh directory, {embedder}", memory, processes)
     first.leave()
     again = Served(data, embedder)
     seconds[f"start to handshake, data there, {embedder}"].append(again.answered)
@@ -124,11 +118,23 @@ def one_round(data: Path, embedder: str, memory: Figures, processes: Figures, se
     seconds[f"processor time of the serving process until the handshake, data there, {embedder}"].append(
         again.processor
     )
+    at_rest(again, data, f"data there, {embedder}", memory, processes)
     beside = Served(data, embedder)
     seconds[f"start to handshake, beside another server, {embedder}"].append(beside.answered)
     seconds[f"start to first write, beside another server, {embedder}"].append(beside.write())
     beside.leave()
     again.leave()
+
+
+def at_rest(served: Served, data: Path, which: str, memory: Figures, processes: Figures) -> None:
+    """The memory of a server that does nothing; the one that made the tables holds what that took."""
+    time.sleep(REST)
+    ours = psutil.Process(served.process.pid).memory_full_info()
+    postgres = [process.memory_full_info() for process in postgres_in(data)]
+    for kind in ("rss", "pss", "uss"):
+        memory[f"serving process, {which}, {kind.upper()}"].append(getattr(ours, kind) / 1e6)
+        memory[f"its PostgreSQL, {which}, {kind.upper()}"].append(sum(getattr(one, kind) for one in postgres) / 1e6)
+    processes[f"processes of its PostgreSQL, {which}"].append(len(postgres))
 
 
 def postgres_in(data: Path) -> Iterator[psutil.Process]:
