@@ -82,6 +82,31 @@ async def test_a_left_connection_that_breaks_is_noticed_before_it_is_used(storag
     assert await opened.write(process) != left
 
 
+async def test_a_connection_is_given_back_although_its_user_is_cancelled(
+    storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is; otherwise the pool would have one fewer from then on."""
+    opened = database(storage)
+    pool = opened._pool  # pyright: ignore[reportPrivateUsage]
+    giving, given, busy = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    really = pool.putconn
+
+    async def putconn(connection: Any) -> None:
+        giving.set()
+        await busy.wait()
+        await really(connection)
+        given.set()
+
+    monkeypatch.setattr(pool, "putconn", putconn)
+    user = asyncio.create_task(opened.read(lambda connection: connection.close()))
+    await giving.wait()
+    user.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await user
+    busy.set()
+    await asyncio.wait_for(given.wait(), 10)
+
+
 async def test_a_statement_keeps_its_cursor_where_it_is_told_to(storage: PostgresStorage, raw: Raw) -> None:
     """On a connection of the pool, and no other statement's."""
 

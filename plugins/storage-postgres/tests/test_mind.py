@@ -32,8 +32,6 @@ from muniment.ports import (
 )
 from muniment.ranking import Fusion
 from muniment_storage_postgres import mind, search, settling, vectors, words
-from muniment_storage_postgres.mind import Scope, Scopes
-from muniment_storage_postgres.reach import Asked, Known
 from muniment_storage_postgres.storage import PostgresStorage
 
 Raw = psycopg.AsyncConnection[Any]
@@ -142,20 +140,24 @@ async def test_a_scope_is_kept_when_it_is_searched_again(storage: PostgresStorag
     assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
 
 
-async def test_others_are_served_while_all_of_a_scope_is_sorted(
+async def test_others_are_served_while_much_is_put_in_order(
     storage: PostgresStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes a second where there are many memories."""
+    """It takes a second where many memories are read, or have changed."""
     threads: list[threading.Thread] = []
-    really = words.Words.of
+    really = words.Segment.of
 
-    def of(*read: Any) -> words.Words:
+    def of(*entries: Any, **how: Any) -> words.Segment:
         threads.append(threading.current_thread())
-        return really(*read)
+        return really(*entries, **how)
 
-    monkeypatch.setattr(words.Words, "of", of)
+    monkeypatch.setattr(words.Segment, "of", of)
+    monkeypatch.setattr(search, "_MANY", 1)
     await three(storage, writer)
     assert len(threads) == 1
+    await storage.apply(writer.edit("m2", 1, "tower", index(writer, "tower")))
+    assert await words_of(storage, "tower") == {"m2"}
+    assert len(threads) > 1
     assert threading.main_thread() not in threads
 
 
@@ -169,30 +171,6 @@ async def test_what_has_no_room_stays_the_servers(clients: Clients, storage: Pos
         assert await cosine(small, "m2", "m2") == pytest.approx(1.0)
     assert kept(small) == 0
     await small.close()
-
-
-def test_a_search_reads_no_more_than_has_room_beside_what_it_needs() -> None:
-    """Half of the budget is for one search, so that what grows still fits; who was chosen is counted anew."""
-    known = Scopes(2_000)
-    known.note({(1, None): 480, (1, 1): 480})
-    nothing = np.zeros(0, dtype=np.int64)
-    empty = words.Words.of(1, 0, words.Entries(nothing, nothing, nothing, nothing))
-    needed = Scope(empty, 1, vectors.Vectors.of(1, np.arange(15), np.zeros((15, 8), dtype=np.float32)))
-    wanted: list[tuple[int, int | None]] = [(1, None), (1, 1), (2, None)]
-    assert known.to_read(wanted, beside=[needed]) == []
-    assert known.to_read(wanted, beside=[]) == wanted[:2]
-    assert known.to_read(wanted, beside=[]) == []
-
-
-def test_what_was_too_large_is_not_read_again_for_seeming_smaller() -> None:
-    """The estimate is of lengths; what was read says how much there is."""
-    known = Scopes(1_000)
-    nothing = np.zeros(0, dtype=np.int64)
-    empty = words.Words.of(1, 0, words.Entries(nothing, nothing, nothing, nothing))
-    known.keep(1, Scope(empty, 1, vectors.Vectors.of(1, np.arange(50), np.zeros((50, 8), dtype=np.float32))))
-    assert known.now() == {}
-    known.note({(1, None): 100})
-    assert known.to_read([(1, None)], beside=[]) == []
 
 
 async def test_a_history_is_answered_as_by_who_keeps_nothing(
@@ -374,23 +352,53 @@ async def test_what_came_by_no_transaction_of_the_server_is_read_too(
     assert await words_of(storage, "tower") == {"m4"}
 
 
+async def test_what_lacks_its_words_is_not_found_by_words(
+    storage: PostgresStorage, cold: PostgresStorage, raw: Raw, writer: Any
+) -> None:
+    """As while a dump is being restored, table by table."""
+    await three(storage, writer)
+    await cold.apply(writer.create("m4", "tower", index=index(writer, "tower")))
+    await raw.execute(b"UPDATE search_entry SET changed = 1 WHERE memory = 4")
+    await raw.execute(b"DELETE FROM search_keys")
+    assert await words_of(storage, "tower") == set()
+    await storage.apply(writer.create("m5", "tower", index=index(writer, "tower")))
+    assert await words_of(storage, "tower") == {"m5"}
+
+
+async def test_a_dump_that_is_restored_under_a_process_is_seen(storage: PostgresStorage, raw: Raw, writer: Any) -> None:
+    """Its rows are older than what the process has in mind, and as many; but they are in another file."""
+    tables = ("memory", "search_entry", "search_keys", "passage")
+    await three(storage, writer)
+    for table in tables:
+        await raw.execute(f"CREATE TABLE dumped_{table} AS TABLE {table}".encode())
+    await storage.apply(writer.edit("m2", 1, "tower", index(writer, "tower")))
+    assert await words_of(storage, "tower") == {"m2"}
+    async with raw.transaction():
+        await raw.execute(f"TRUNCATE {', '.join(tables)} CASCADE".encode())
+        for table in tables:
+            await raw.execute(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE TABLE dumped_{table}".encode())
+    assert (await words_of(storage, "tower"), await words_of(storage, "m2")) == (set(), {"m2"})
+    assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+
+
+async def test_a_query_of_another_width_is_refused_as_by_the_server(
+    storage: PostgresStorage, cold: PostgresStorage, writer: Any
+) -> None:
+    """What is kept is not compared with it."""
+    await three(storage, writer)
+    query = replace(by_words("m1"), vector=np.ones(6, dtype=np.float32), space=SPACE)
+    for each in (storage, cold):
+        with pytest.raises(MunimentError, match="SQLSTATE 22000"):
+            await each.search(ANN, Selector(), query)
+    assert await cosine(storage, "m2", "m2") == pytest.approx(1.0)
+
+
 async def test_terms_that_are_made_anew_are_seen(storage: PostgresStorage, writer: Any) -> None:
     """By who has the earlier ones in mind."""
     await three(storage, writer)
     assert await words_of(storage, "m2") == {"m2"}
     assert await storage.store_terms("m2", 1, "another", lexical.analyse("tower"))
     assert (await words_of(storage, "m2"), await words_of(storage, "tower")) == (set(), {"m2"})
-
-
-def test_nothing_is_used_that_is_ahead_of_the_snapshot() -> None:
-    """As where the next connection is to a server that lags behind."""
-    asked = Asked(ANN, Selector(), by("m1"))
-    nothing = np.zeros(0, dtype=np.int64)
-    entries = words.Words.of(5, 0, words.Entries(nothing, nothing, nothing, nothing))
-    kept = {1: Scope(entries, 7, vectors.Vectors.of(5, nothing, np.zeros((0, 8), dtype=np.float32)))}
-    for seen, there in ((4, 0), (5, 1), (6, 1)):
-        known = Known(asked, [(1, True, 7, False, seen)], kept, seen=seen)
-        assert (len(known.kept), len(known.vectors)) == (there, there)
 
 
 async def test_a_few_memories_of_many_passages_are_read_once(

@@ -217,7 +217,8 @@ class Database:
 
     async def _give_back(self, held: Held | None) -> None:
         if held is not None:
-            await held.pool.putconn(held.connection)
+            # Not given back, it would be one fewer for good.
+            await asyncio.shield(held.pool.putconn(held.connection))
 
     async def _mend(self, suspect: Pool) -> None:
         """Find out why no connection came, or why one broke: give up with the cause, or go on with a fresh pool."""

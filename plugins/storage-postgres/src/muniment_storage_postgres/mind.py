@@ -74,8 +74,17 @@ class Mind:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
+        self._file: int | None = None
         self.names = Names()
         self.scopes = Scopes(budget)
+
+    def is_of(self, file: int) -> bool:
+        """Whether what is kept is of the memories in this file; that of any other is forgotten."""
+        known, self._file = self._file, file
+        if known in (None, file):
+            return True
+        self.forget()
+        return False
 
     def forget(self) -> None:
         """Begin anew."""
@@ -135,6 +144,9 @@ class Scopes:
     def keep(self, number: int, scope: Scope) -> None:
         """Keep this for later snapshots; what was not used for longest makes room."""
         self._kept.put(number, scope)
+        self._sizes.pop((number, None), None)
+        if scope.vectors is not None:
+            self._sizes.pop((number, scope.space), None)
         if scope.size > self._kept.budget:
             self._refused = {**self._refused, number: scope.size} if len(self._refused) < _KNOWN_SIZES else {}
 

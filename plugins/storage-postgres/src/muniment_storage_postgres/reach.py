@@ -60,7 +60,11 @@ class Known:
         compared_here = {
             number: self.kept[number].vectors_in(self.space) for number in self.exact if number in self.kept
         }
-        self.vectors = {number: one for number, one in compared_here.items() if one is not None and one.seen <= seen}
+        self.vectors = {
+            number: one
+            for number, one in compared_here.items()
+            if one is not None and one.seen <= seen and one.dimensions == asked.dimensions
+        }
 
     def since(self, scope: int) -> Parameters:
         """What ``changes`` is asked of a scope."""

@@ -27,6 +27,8 @@ from muniment_storage_postgres.readable import Readable, whole
 from muniment_storage_postgres.vectors import Vectors
 from muniment_storage_postgres.words import Entries, Words
 
+_MANY = 100_000
+"""Bytes of keys from which on they are put in order in a thread."""
 _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -62,9 +64,9 @@ async def search(
         async with connection.pipeline():
             contents = await rows(connection, "contents", {"ids": [one.id for one in page]})
             await connection.execute(b"COMMIT")
-    except psycopg.Error:
+    except Exception:
+        mind.scopes.drop(asked.who)
         if not connection.closed:
-            mind.scopes.drop(asked.who)
             await connection.rollback()
         raise
     memories = {row[0]: records.memory(row) for row in contents}
@@ -81,6 +83,8 @@ async def _page(connection: Connection, mind: Mind, asked: Asked) -> tuple[list[
         of_audience = await sent(connection, "scopes", asked.within)
         asking = {scope: await _ask(connection, foretold, scope) for scope in foretold.kept}
     found = await of_audience.fetchall()
+    if found and not mind.is_of(found[0][5]):
+        names, scopes, kept = mind.names, mind.scopes, dict[int, Scope]()
     reach = Reach(asked, found, kept, scopes)
     scopes.reach(asked.who, [row for row in found if row[0] in reach.kept or row[0] in reach.words_read])
     changes = {
@@ -153,8 +157,9 @@ async def _present(connection: Connection, asked: Asked, reach: Reach, answers: 
         words, passages = await asyncio.to_thread(_read, reach.seen, answers, asked.dimensions)
     present = {scope: Scope(one) for scope, one in words.items()}
     for scope, (live, *entries, memories, values) in answers.changes.items():
-        kept, changed = reach.kept[scope], Entries.of(*entries)
-        known = await _without_gone(connection, scope, kept.words.with_changes(reach.seen, changed), live)
+        kept = reach.kept[scope]
+        changed, known = await _changed(kept.words, reach.seen, entries)
+        known = await _without_gone(connection, scope, known, live)
         present[scope] = replace(kept, words=known)
         if scope in reach.vectors:
             now = vectors.read(memories, values, asked.dimensions)
@@ -182,17 +187,29 @@ def _words(seen: int, answer: Sequence[Any]) -> Words:
     return Words.of(seen, partition, Entries.of(*entries))
 
 
+async def _changed(words: Words, seen: int, answer: Sequence[Any]) -> tuple[Entries, Words]:
+    """What has changed, and the words as they are with it; many changes are put in order in a thread, too."""
+
+    def made() -> tuple[Entries, Words]:
+        changed = Entries.of(*answer)
+        return changed, words.with_changes(seen, changed)
+
+    *_, packed = answer
+    return made() if len(packed or b"") < _MANY else await asyncio.to_thread(made)
+
+
 async def _without_gone(connection: Connection, scope: int, known: Words, live: int) -> Words:
     """The words of the memories that are live, who are ``live`` in number."""
     if known.live == live:
         return known
     ((numbers,),) = await rows(connection, "live", {"number": scope})
-    known = known.only(elements(numbers, NUMBER))
+    known = await asyncio.to_thread(known.only, elements(numbers, NUMBER))
     if known.live == live:
         return known
     # Somebody is there whom no transaction of this server has put there, as while a dump is being restored.
-    ((_, *rest),) = await rows(connection, "words", {"words_read": [scope]})
-    return await asyncio.to_thread(_words, known.seen, rest)
+    for _, *rest in await rows(connection, "words", {"words_read": [scope]}):
+        known = await asyncio.to_thread(_words, known.seen, rest)
+    return known
 
 
 async def _scores(

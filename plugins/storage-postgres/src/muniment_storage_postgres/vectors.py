@@ -44,6 +44,11 @@ class Vectors:
         """Bytes, about."""
         return self.matrix.array.nbytes + self.lengths.nbytes + self.memories.nbytes
 
+    @property
+    def dimensions(self) -> int:
+        """Of each vector."""
+        return self.matrix.array.shape[1]
+
     def with_changes(self, seen: int, changed: Numbers, memories: Numbers, vectors: Matrix) -> Vectors:
         """As a later snapshot has it: of the ``changed`` memories there is what was read now, and nothing else."""
         if not len(changed):

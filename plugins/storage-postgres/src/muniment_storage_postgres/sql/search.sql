@@ -7,7 +7,8 @@
 
 -- name: scopes
 -- The readable scopes that have had a memory, whether the selector takes them, the number of the query's space, whether the
--- scope has outgrown exact search there, and the oldest transaction that this snapshot may not have seen.
+-- scope has outgrown exact search there, the oldest transaction that this snapshot may not have seen, and the file that
+-- memories are in, which is another one after a dump was restored.
 WITH
 -- include: readable
 ,
@@ -18,7 +19,8 @@ SELECT
         AND (%(scope)s::text IS NULL OR r.scope = %(scope)s::text),
     (SELECT w.number FROM wanted w),
     EXISTS (SELECT FROM approximate a WHERE a.space = (SELECT w.number FROM wanted w) AND a.scope = s.number),
-    pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+    pg_relation_filenode('memory'::regclass)::bigint
 FROM readable r CROSS JOIN LATERAL (SELECT o.number FROM scope o WHERE o.key = r.scope_key) s
 
 -- name: holders
