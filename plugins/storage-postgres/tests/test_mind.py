@@ -342,13 +342,18 @@ async def test_who_lost_the_access_is_asked_for_in_vain(
     assert await words_of(storage, "tower", audience) == {"m1", "m2", "m3"}
 
 
+async def three_and_a_stranger(storage: PostgresStorage, cold: PostgresStorage, raw: Raw, writer: Any) -> None:
+    """Three memories that are kept, and one more that no transaction of this server has put there."""
+    await three(storage, writer)
+    await cold.apply(writer.create("m4", "tower", index=index(writer, "tower")))
+    await raw.execute(b"UPDATE search_entry SET changed = 1 WHERE memory = 4")
+
+
 async def test_what_came_by_no_transaction_of_the_server_is_read_too(
     storage: PostgresStorage, cold: PostgresStorage, raw: Raw, writer: Any
 ) -> None:
     """As while a dump is being restored: there is one more than what was kept and what has changed."""
-    await three(storage, writer)
-    await cold.apply(writer.create("m4", "tower", index=index(writer, "tower")))
-    await raw.execute(b"UPDATE search_entry SET changed = 1 WHERE memory = 4")
+    await three_and_a_stranger(storage, cold, raw, writer)
     assert await words_of(storage, "tower") == {"m4"}
 
 
@@ -356,9 +361,7 @@ async def test_what_lacks_its_words_is_not_found_by_words(
     storage: PostgresStorage, cold: PostgresStorage, raw: Raw, writer: Any
 ) -> None:
     """As while a dump is being restored, table by table."""
-    await three(storage, writer)
-    await cold.apply(writer.create("m4", "tower", index=index(writer, "tower")))
-    await raw.execute(b"UPDATE search_entry SET changed = 1 WHERE memory = 4")
+    await three_and_a_stranger(storage, cold, raw, writer)
     await raw.execute(b"DELETE FROM search_keys")
     assert await words_of(storage, "tower") == set()
     await storage.apply(writer.create("m5", "tower", index=index(writer, "tower")))
