@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from muniment import lexical, operations
 from muniment.agent_models import SectionReceipt
-from muniment.engine import Engine, terms
+from muniment.engine import Engine, background, terms
 from muniment.engine.cutting import cut
-from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable, NotFound, VersionConflict
+from muniment.errors import (
+    ConfigurationError,
+    EmbedderMismatch,
+    EmbedderUnavailable,
+    NotFound,
+    StorageUnavailable,
+    VersionConflict,
+)
 from muniment.lexical import ANALYSER, Terms
 from muniment.models import (
     Agent,
@@ -245,6 +253,65 @@ async def test_terms_heal_by_themselves_after_a_start() -> None:
                 break
             await asyncio.sleep(0.01)
     assert storage.data.memories[receipt.id].analyser == ANALYSER
+
+
+async def test_terms_are_tried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that was away for a moment leaves nothing old until the next start."""
+    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    storage = ReferenceStorage()
+    async with Engine(storage, None, background=False) as engine:
+        receipt = await write(engine, "the archive is in the cellar")
+    storage.data.memories[receipt.id] = replace(storage.data.memories[receipt.id], analyser="older")
+    really, failures = storage.outdated_terms, iter([StorageUnavailable])
+
+    async def outdated_terms(analyser: str, *, limit: int) -> Any:
+        for failure in failures:
+            raise failure
+        return await really(analyser, limit=limit)
+
+    monkeypatch.setattr(storage, "outdated_terms", outdated_terms)
+    async with Engine(storage, None):
+        for _ in range(1_000):
+            if storage.data.memories[receipt.id].analyser == ANALYSER:
+                break
+            await asyncio.sleep(0.01)
+    assert storage.data.memories[receipt.id].analyser == ANALYSER
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_an_engine_closes_at_any_moment(turns: int) -> None:
+    """Also where something was announced to its background task in the same moment."""
+    engine = Engine(ReferenceStorage(), HashEmbedder())
+    await engine.open()
+    await asyncio.sleep(0.05)
+    engine.embeddings.pending.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing = asyncio.create_task(engine.close())
+    await asyncio.wait([closing], timeout=10)
+    assert closing.done()
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, asyncio.CancelledError])
+@pytest.mark.parametrize("method", ["space", "count_tokens", "embed_passages", "embed_query"])
+async def test_what_an_embedder_raises_is_told_as_unavailable(
+    monkeypatch: pytest.MonkeyPatch, method: str, error: type[BaseException]
+) -> None:
+    """Whatever its author has not thought of: a write is stored, and a search answers by words."""
+
+    async def broken(*_: Any) -> Any:
+        raise error("thought of by nobody")
+
+    embedder = HashEmbedder()
+    async with Engine(ReferenceStorage(), embedder, background=False) as engine:
+        if method != "space":
+            await search(engine, "so that its space is known")
+        monkeypatch.setattr(embedder, method, broken)
+        receipt = await write(engine, "kept all the same")
+        page = await search(engine, "kept")
+    assert [hit.memory.id for hit in page.items] == [receipt.id]
+    assert (receipt.embedding is EmbeddingState.PENDING) == (method != "embed_query")
+    assert (f"failed with {error.__name__}" in (page.degraded or "")) == (method in ("space", "embed_query"))
 
 
 async def test_terms_are_made_while_the_storage_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:

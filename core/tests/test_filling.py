@@ -221,6 +221,39 @@ async def test_an_outage_gives_back_what_was_leased() -> None:
     assert await work.fill() == 0
 
 
+@pytest.mark.parametrize("outage", [True, False])
+async def test_what_others_completed_meanwhile_is_not_given_back(outage: bool) -> None:
+    """A lease that ran out is nobody's to end; what another one stored stays."""
+    data = ReferenceData()
+    await written(ReferenceStorage(data), f"{paragraphs(1, 2)}\n\nindigestible " + "stuff " * 30)
+    slow, gate = Refusing(InvalidInput), asyncio.Event()
+    held = await filling_of(ReferenceStorage(data), slow, lease=timedelta(seconds=0.2))
+    slow.before = lambda texts: gate.wait()
+    filling = asyncio.create_task(held.fill())
+    await asyncio.sleep(0.3)
+    assert await (await filling_of(ReferenceStorage(data), Counting())).fill() == 1
+    slow.down = outage
+    gate.set()
+    await asyncio.wait([filling])
+    assert isinstance(filling.exception(), EmbedderUnavailable) == outage
+    await assert_whole(ReferenceStorage(data), Counting())
+
+
+async def test_what_was_set_aside_and_is_gone_is_forgotten() -> None:
+    """A search that counted it would call a space whole that is not."""
+    storage, embedder = ReferenceStorage(), Refusing(InvalidInput)
+    ids = await written(storage, "indigestible " + "stuff " * 30)
+    work = await filling_of(storage, embedder, lease=timedelta(seconds=0.05))
+    assert await work.fill() == 0
+    assert work.aside == 1
+    await asyncio.sleep(0.06)
+    assert (await work.fill(), work.aside) == (0, 1)
+    async with Engine(storage, None, background=False) as engine:
+        await engine.call("memory.delete", {"id": ids[0], "version": 1}, ANN)
+    await asyncio.sleep(0.25)
+    assert (await work.fill(), work.aside) == (0, 0)
+
+
 async def test_an_outage_in_the_middle_keeps_what_was_stored() -> None:
     """The rest comes with the next call."""
     storage, embedder = ReferenceStorage(), Refusing(InvalidInput)

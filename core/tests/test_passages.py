@@ -198,7 +198,26 @@ def test_digests_are_the_same_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["x", "\n", " ", " \n", ".", "。", "\u0301", "\u0301\u0316", "👨‍👩‍👧", "🇩", "数", "a ", '."']
+    "unit",
+    [
+        "x",
+        "\n",
+        " ",
+        " \n",
+        ".",
+        "。",
+        "\u0301",
+        "\u0301\u0316",
+        "👨‍👩‍👧",
+        "🇩",
+        "数",
+        "a ",
+        '."',
+        *"\r\x0b\x0c\x85\u2028\u2029",
+        "\r\n",
+        "\n\r",
+        " \r",
+    ],
 )
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     """64,000 characters of anything are cut at once; a quadratic step would take minutes."""

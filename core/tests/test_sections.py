@@ -92,6 +92,17 @@ def test_a_patch_merges_by_key_and_replaces_the_rest() -> None:
     assert sections.merged("old", draft(SectionName.SOUL, "new")).value == "new"
 
 
+def test_a_patch_makes_no_section_that_could_not_be_saved() -> None:
+    """What two of them made together has a limit of entries, too."""
+    halves = [
+        draft(SectionName.DAILY, [{"date": f"{year}-01-01", "content": ""} for year in range(first, first + 600)])
+        for first in (1000, 2000)
+    ]
+    merged = sections.merged(halves[0].value, halves[1])
+    with pytest.raises(InvalidInput, match="1,200 entries; at most 1,000"):
+        sections.check_size(merged, "sections.daily.value")
+
+
 def test_a_sync_is_known_by_its_meaning() -> None:
     """Whatever the order of keys and entries; another value, visibility, runtime, mode or day is another sync."""
     one = draft(SectionName.DEDUP_STATE, {"a": 1, "b": [1, 2]})

@@ -34,7 +34,8 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 # No alternative can run far and then fail, so that the time stays linear for any text.
 _ENDS = re.compile(
     r"""[\n\r\x0b\x0c\x85\u2028\u2029.!?…。！？｡](?:                      # the first character of each, for speed
-        (?:(?<=\r)\n?+|(?<=[\n\x0b\x0c\x85\u2028\u2029]))(?:[^\S\n]*+\n)*+  # a line end and the blank lines after it
+        (?:(?<=\r)\n?+|(?<=[\n\x0b\x0c\x85\u2028\u2029]))(?:[^\S\n\r\x0b\x0c\x85\u2028\u2029]*+\r?+\n)*+
+                                                                # a line end and the blank lines after it
       | (?<=[.!?…])["'”’»)\]]?+(?P<space>[^\S\n\r\x0b\x0c\x85\u2028\u2029][^\S\n\r]*+)  # that after a sentence
       | (?<=[。！？｡])[。！？｡]*+[”’」』）》】]*+                             # the end of a sentence in CJK
     )""",

@@ -76,7 +76,14 @@ def draft(name: SectionName, value: Any, visibility: str | None, *, field: str) 
 
 
 def check_size(made: SectionDraft, field: str) -> None:
-    """Refuse a section over the hard limit. Raises InvalidInput."""
+    """Refuse a section over a hard limit, which a merged one may be as well. Raises InvalidInput."""
+    if made.name in KEYS and len(made.value) > limits.SECTION_ENTRIES_MAX:
+        raise InvalidInput(
+            field,
+            f"section {made.name} would have {len(made.value):,} entries; at most {limits.SECTION_ENTRIES_MAX:,} are "
+            "kept. Save it whole with fewer, or move a part to a shared memory",
+            limit=limits.SECTION_ENTRIES_MAX,
+        )
     if made.byte_size > limits.SECTION_BYTES_MAX:
         raise InvalidInput(
             field,

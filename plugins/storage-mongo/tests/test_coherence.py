@@ -26,6 +26,7 @@ from muniment.ports import (
 )
 from muniment.ranking import Fusion
 from muniment_storage_mongo import lanes
+from muniment_storage_mongo.corpus import Corpus
 from muniment_storage_mongo.storage import MongoStorage
 
 ANN = Audience("ann")
@@ -154,6 +155,34 @@ async def test_a_database_that_was_restored_is_read_anew(storage: MongoStorage, 
     await raw.passages.delete_one({"memory": "m2"})
     await raw.lanes.update_many({}, {"$set": {"rev": 1}})
     assert set(await found(storage)) == {"m1"}
+
+
+async def test_what_does_not_fit_what_is_stored_is_read_anew(
+    storage: MongoStorage, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever went wrong with it; a search fails only if it goes wrong once more."""
+    await storage.apply(writer.create("m1", "word", index=towards(writer, "word", 1.0)))
+    before = await found(storage)
+    failures, read = list[KeyError](), list[Any]()
+    whole, really = Corpus._whole, Corpus.postings  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(*asked: Any) -> Any:
+        read.append(asked)
+        return await whole(*asked)
+
+    async def postings(*asked: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await really(*asked)
+
+    monkeypatch.setattr(Corpus, "_whole", counted)
+    monkeypatch.setattr(Corpus, "postings", postings)
+    failures.append(KeyError("m1"))
+    assert await found(storage, terms=("word", "other")) == before
+    assert len(read) == 1
+    failures += [KeyError("m1"), KeyError("m1")]
+    with pytest.raises(KeyError):
+        await found(storage, terms=("word", "another"))
 
 
 async def test_writers_of_one_scope_meet_in_its_lanes(

@@ -225,6 +225,12 @@ def test_what_the_driver_says_is_not_repeated(error: errors.PyMongoError, kind: 
     assert SECRET not in str(refused)
 
 
+async def test_what_no_document_can_hold_is_refused(storage: MongoStorage, writer: Any) -> None:
+    """By the driver itself, whose error for that is of another family than its others."""
+    with pytest.raises(PayloadTooLarge, match="16 MB"):
+        await storage.apply(writer.create("m1", "x" * 17_000_000))
+
+
 async def test_a_closed_storage_says_so(storage: MongoStorage) -> None:
     """Not a driver's error."""
     await storage.close()

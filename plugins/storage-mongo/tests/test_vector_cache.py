@@ -49,6 +49,14 @@ def test_a_scope_without_vectors_has_no_cosines() -> None:
     assert by_id(entry.with_changes({1: 1}, {"b"}, rows(("b", [A]))), A) == {"a": -np.inf, "b": 1.0}
 
 
+def test_a_space_that_came_back_with_other_dimensions_begins_anew() -> None:
+    """Nothing that is left of the earlier one is in the way."""
+    entry = Entry.of({1: 1}, rows(("a", [A]), ("b", [B])))
+    wider = np.ones((1, DIMENSIONS + 2), dtype=np.float32)
+    later = entry.with_changes({1: 2}, {"a", "b"}, Rows(["a", "b"], np.array([1, 1]), np.array([1]), wider))
+    assert by_id(later, [1.0] * (DIMENSIONS + 2)) == {"a": -np.inf, "b": 1.0}
+
+
 def test_a_change_replaces_what_there_was_of_a_memory() -> None:
     """Changed, gone and new memories are as they were read; what did not change stays."""
     entry = Entry.of({1: 5}, rows(("a", [A]), ("b", [A, B]), ("c", [A])))

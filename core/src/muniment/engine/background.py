@@ -45,11 +45,10 @@ class Background:
 
     async def _run(self) -> None:
         self._embeddings.load()
-        while await _healed(self._terms.heal):
-            pass
-        announced, pause = False, SOON
+        announced, pause, old_terms = False, SOON, True
         while True:
             self._embeddings.pending.clear()
+            old_terms = old_terms and not await self._terms_healed()
             try:
                 healed = await _healed(self._embeddings.heal)
             except EmbedderMismatch as mismatch:
@@ -63,10 +62,17 @@ class Background:
             pause = SOON
             announced = await self._announced(SOON if announced and healed == 0 else INTERVAL)
 
+    async def _terms_healed(self) -> bool:
+        """Heal the terms; whether that came to its end."""
+        while healed := await _healed(self._terms.heal):
+            pass
+        return healed is not None
+
     async def _announced(self, seconds: float) -> bool:
         """Whether a pending memory was announced; waits for that, but not for longer."""
         try:
-            await asyncio.wait_for(self._embeddings.pending.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` may lose a cancellation before Python 3.12
+                await self._embeddings.pending.wait()
         except TimeoutError:
             return False
         return True

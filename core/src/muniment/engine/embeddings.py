@@ -83,7 +83,6 @@ class Embeddings:
         cache: VectorCache | None = None,
     ) -> None:
         self._storage = storage
-        self._embedder = embedder
         self._timeout = timeout
         self._patience = patience
         self.pending = asyncio.Event()
@@ -91,6 +90,7 @@ class Embeddings:
         self._looked_after = looked_after
         self._activated = False
         self._source = VectorSource(embedder, cache, recovered=self.pending.set) if embedder is not None else None
+        self._embedder = self._source.embedder if self._source is not None else None
         self._completeness = Completeness(storage, looked_after=looked_after)
         self._filling: Filling | None = None
         self._healing = asyncio.Lock()

@@ -35,6 +35,8 @@ LEASE_USED = 0.8
 STORED_AT_ONCE = 4
 ASIDE_SECONDS = 3_600.0
 """How long a memory that cannot be embedded is left alone, unless it changes."""
+UNSEEN_LEASES = 4
+"""After so many leases without having been met such a memory is taken to be gone, or mended by another process."""
 
 
 async def _nobody(completed: int) -> None:
@@ -59,7 +61,7 @@ class Filling:
         self.lease = lease
         self.lessor: Lessor = lessor_of(storage)
         self.source = source
-        self._aside: dict[str, tuple[int, float]] = {}
+        self._aside: dict[str, _Aside] = {}
 
     @property
     def aside(self) -> int:
@@ -75,12 +77,15 @@ class Filling:
         if self.source.failing:
             # What were leased now would be given back at once.
             await self.source.check(self.space)
-        return await _Run(self).to_the_end(told)
+        completed = await _Run(self).to_the_end(told)
+        unseen = asyncio.get_running_loop().time() - UNSEEN_LEASES * self.lease.total_seconds()
+        self._aside = {key: one for key, one in self._aside.items() if one.seen > unseen}
+        return completed
 
     def set_aside(self, memory: Unembedded) -> None:
         """Leave a memory alone for a while, in its present version."""
-        until = asyncio.get_running_loop().time() + ASIDE_SECONDS
-        self._aside[memory.memory_id] = (memory.version, until)
+        now = asyncio.get_running_loop().time()
+        self._aside[memory.memory_id] = _Aside(memory.version, until=now + ASIDE_SECONDS, seen=now)
         log.warning(
             "memory %s has a passage that the embedder does not take; it is found by its words, and by the meaning of "
             "its other passages",
@@ -89,11 +94,21 @@ class Filling:
 
     def is_aside(self, memory: Unembedded) -> bool:
         """Whether a memory is left alone."""
-        version, until = self._aside.get(memory.memory_id, (None, 0.0))
-        if version == memory.version and asyncio.get_running_loop().time() < until:
+        known, now = self._aside.get(memory.memory_id), asyncio.get_running_loop().time()
+        if known is not None and known.version == memory.version and now < known.until:
+            known.seen = now
             return True
         self._aside.pop(memory.memory_id, None)
         return False
+
+
+@dataclass(slots=True)
+class _Aside:
+    """A memory that is left alone in this ``version``; when it was ``seen`` last among those that lack vectors."""
+
+    version: int
+    until: float
+    seen: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +134,8 @@ class _Run:
         self._space = filling.space
         self._walk = Walk(filling.lessor, filling.space.id, lease=filling.lease, done_with=filling.is_aside)
         self._batch = filling.batch
-        self._leased: dict[str, Unembedded] = {}
+        self._leased: dict[str, tuple[Unembedded, float]] = {}
+        """By id; until when, by the event loop's clock, nobody else has completed it."""
         self._waiting: deque[Unembedded] = deque()
         self._until = 0.0
 
@@ -153,7 +169,7 @@ class _Run:
             asked = asyncio.get_running_loop().time()
             self._waiting.extend(await self._walk.next(self._batch))
             self._until = asked + LEASE_USED * self._filling.lease.total_seconds()
-            self._leased |= {one.memory_id: one for one in self._waiting}
+            self._leased |= {one.memory_id: (one, self._until) for one in self._waiting}
         chosen: list[Unembedded] = []
         while self._waiting and (not chosen or _characters([*chosen, self._waiting[0]]) <= PORTION_CHARACTERS):
             chosen.append(self._waiting.popleft())
@@ -206,6 +222,8 @@ class _Run:
     async def _store_one(self, memory: Unembedded, texts: Mapping[str, str], vectors: Mapping[str, Vector]) -> bool:
         new = tuple(PassageVector(key, vectors[key]) for key in texts if key in vectors and key not in memory.passages)
         complete = len(texts.keys() - memory.passages - vectors.keys()) == 0
+        if not complete and not self._is_leased(memory):
+            return False
         found = Passages(self._space.id, frozenset(texts), new, complete=complete)
         stored = await self._filling.lessor.store_passages(memory.memory_id, memory.version, found)
         self._leased.pop(memory.memory_id, None)
@@ -213,9 +231,14 @@ class _Run:
             self._filling.set_aside(memory)
         return stored and complete
 
+    def _is_leased(self, memory: Unembedded) -> bool:
+        """Whether nobody else can have completed a memory, so that what is stored takes nothing from it."""
+        _, until = self._leased.get(memory.memory_id, (None, 0.0))
+        return asyncio.get_running_loop().time() < until
+
     async def _give_back(self) -> None:
         """End the leases of what was not stored: a memory keeps the passages that it has, and others may take it."""
-        for memory in self._leased.values():
+        for memory in [one for one, _ in self._leased.values() if self._is_leased(one)]:
             kept = Passages(self._space.id, memory.passages, (), complete=False)
             with suppress(MunimentError):
                 await self._filling.lessor.store_passages(memory.memory_id, memory.version, kept)

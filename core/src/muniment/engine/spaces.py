@@ -86,7 +86,9 @@ def check_dimensions(space: Space, embedder: str) -> None:
 
 
 def check_vectors(vectors: Vectors, count: int, space: Space) -> Vectors:
-    """Vectors fit to be stored. Raises EmbedderUnavailable where the embedder broke its word."""
+    """Vectors fit to be stored, in single precision. Raises EmbedderUnavailable where the embedder broke its word."""
+    with np.errstate(over="ignore"):
+        vectors = np.asarray(vectors, dtype=np.float32)
     if vectors.shape != (count, space.dimensions) or not np.isfinite(vectors).all():
         raise EmbedderUnavailable(
             f"The embedder {space.id} gave {vectors.shape} numbers, not all usable, for {count} texts of "

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from muniment.engine.plugged import PluggedEmbedder
 from muniment.engine.spaces import PROBES, check_vectors
 from muniment.errors import ConfigurationError, EmbedderUnavailable, MunimentError
 from muniment.ports import Embedder, Space, Vector, Vectors
@@ -56,7 +57,7 @@ class VectorSource:
     def __init__(
         self, embedder: Embedder, cache: VectorCache | None = None, *, recovered: Callable[[], None] = lambda: None
     ) -> None:
-        self.embedder = embedder
+        self.embedder = PluggedEmbedder(embedder)
         self._cache = VectorCache() if cache is None else cache
         self._recovered = recovered
         self.failure: MunimentError | None = None

@@ -92,6 +92,12 @@ class Corpus:
         """Keep nothing of a scope in mind."""
         self._cache.drop(key)
 
+    def forget_read(self, audience: Audience, space: str | None) -> None:
+        """Keep nothing in mind of what an audience reads."""
+        for scope_key in self._read_before.pop(audience, {}):
+            for key in ((scope_key, None), (scope_key, space)):
+                self.forget(key)
+
     async def postings(self, session: Session, entries: Mapping[str, Entry], term: str) -> Mapping[str, Postings]:
         """Who holds a term in each of these scopes, and how often, by their places in the scope's entry.
 

@@ -39,8 +39,8 @@ _UTC: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 _NOWHERE = "nothing"
 """A collection that there is not."""
-_SNAPSHOT_LOST = 239, 246
-"""The server no longer has the snapshot, or a collection was changed after it; a new one is taken."""
+_SNAPSHOT_LOST = 43, 239, 246
+"""The server no longer has the snapshot or its cursor, or a collection was changed after it; a new one is taken."""
 _WRITE_CONFLICT = 112
 _ROUTERS = SERVER_TYPE.Mongos, SERVER_TYPE.LoadBalancer
 _PAUSE = 0.002, 0.25
@@ -113,7 +113,7 @@ class Database:
                 attempt += 1
                 if error.code not in _SNAPSHOT_LOST or not await _paused(attempt, ends):
                     raise refusals.of_error(error, self.place) from error
-            except PyMongoError as error:
+            except refusals.DRIVER_ERRORS as error:
                 raise refusals.of_error(error, self.place) from error
 
     async def transaction(self, work: Callable[[Session], Awaitable[T]]) -> T:
@@ -142,7 +142,7 @@ class Database:
                             raise
         except DuplicateKeyError:
             raise
-        except PyMongoError as error:
+        except refusals.DRIVER_ERRORS as error:
             raise refusals.of_error(error, self.place) from error
 
     async def _attempt(self, session: Session, work: Callable[[Session], Awaitable[T]], ends: float) -> T:
@@ -203,7 +203,7 @@ class Database:
             return await work()
         except DuplicateKeyError:
             raise
-        except PyMongoError as error:
+        except refusals.DRIVER_ERRORS as error:
             raise refusals.of_error(error, self.place) from error
 
 

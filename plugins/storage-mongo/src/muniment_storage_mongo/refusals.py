@@ -66,7 +66,11 @@ _OF_CODE: Mapping[int, tuple[type[MunimentError], str]] = {
 _TOO_LARGE = 10334, 17419, 17420
 
 
-def of_error(error: PyMongoError, place: str) -> MunimentError:
+DRIVER_ERRORS = PyMongoError, DocumentTooLarge
+"""What the driver raises; a document that is too large is to it one that cannot be encoded, and no error of its own."""
+
+
+def of_error(error: Exception, place: str) -> MunimentError:
     """An operation that failed, or a server that could not be found for it."""
     if isinstance(error, (ServerSelectionTimeoutError, WaitQueueTimeoutError)):
         return _not_found(error, place)

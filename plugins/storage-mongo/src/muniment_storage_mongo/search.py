@@ -10,6 +10,7 @@ snapshot has others, the draft is thrown away. Either way revisions and contents
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment import ranking
-from muniment.errors import StorageUnavailable
+from muniment.errors import MunimentError, StorageUnavailable
 from muniment.ports import Audience, Found, SearchQuery, Selector
 from muniment.ranking import Postings
 from muniment_storage_mongo import lanes, projects, records
@@ -27,6 +28,8 @@ from muniment_storage_mongo.lanes import Revisions
 from muniment_storage_mongo.readable import Readable
 from muniment_storage_mongo.schema import MEMORIES
 from muniment_storage_mongo.vector_cache import Entry, Key, Numbers
+
+log = logging.getLogger(__name__)
 
 _ATTEMPTS = 16
 """Snapshots that are taken before a search gives up on being overtaken."""
@@ -43,12 +46,21 @@ async def search(
     async def work(session: Session) -> list[Found]:
         return await _Search(database, session, corpus, audience, selector, query).found()
 
+    forgotten = False
     for attempt in range(_ATTEMPTS):
         try:
             return await database.snapshot(work)
         except Later as later:
             if attempt >= _ATTEMPTS // 2:
                 corpus.forget(later.key)
+        except MunimentError:
+            raise
+        except Exception:
+            if forgotten:
+                raise
+            forgotten = True
+            log.exception("what is kept in mind does not fit what is stored; it is forgotten and read anew")
+            corpus.forget_read(audience, query.space)
     raise StorageUnavailable("Others kept writing what this search was to read; try again.")
 
 

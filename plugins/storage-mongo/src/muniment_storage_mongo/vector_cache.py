@@ -86,15 +86,18 @@ class Entry:
         # The last place is that of rows whose memory is gone.
         moved = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
         kept = [identity for identity in self.ids if identity not in changed]
-        owners = np.concatenate((moved[self._passages.owners], rows.owners + len(kept)))
-        count = len(self._passages.owners)
+        old, norms, buffer = moved[self._passages.owners], self._passages.lengths, self._buffer
+        if len(rows.vectors) and rows.vectors.shape[1] != buffer.array.shape[1]:
+            # What is there is of a space that was dropped, and registered again with other dimensions.
+            old, norms, buffer = old[:0], norms[:0], GrowingMatrix(rows.vectors[:0])
+        owners = np.concatenate((old, rows.owners + len(kept)))
         entry = Entry(
             seen,
             [*kept, *rows.ids],
             np.concatenate((self.lengths[keep], rows.lengths)),
             owners,
-            self._buffer.with_rows(count, rows.vectors),
-            np.concatenate((self._passages.lengths, lengths_of(rows.vectors))),
+            buffer.with_rows(len(old), rows.vectors),
+            np.concatenate((norms, lengths_of(rows.vectors))),
             None if rows.terms is None else self.postings.moved(moved, len(kept), rows.terms),
         )
         gone = int((owners < 0).sum())
