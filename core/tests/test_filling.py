@@ -243,14 +243,14 @@ async def test_what_was_set_aside_and_is_gone_is_forgotten() -> None:
     """A search that counted it would call a space whole that is not."""
     storage, embedder = ReferenceStorage(), Refusing(InvalidInput)
     ids = await written(storage, "indigestible " + "stuff " * 30)
-    work = await filling_of(storage, embedder, lease=timedelta(seconds=0.05))
+    work = await filling_of(storage, embedder, lease=timedelta(seconds=0.2))
     assert await work.fill() == 0
     assert work.aside == 1
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.25)
     assert (await work.fill(), work.aside) == (0, 1)
     async with Engine(storage, None, background=False) as engine:
         await engine.call("memory.delete", {"id": ids[0], "version": 1}, ANN)
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(1.0)
     assert (await work.fill(), work.aside) == (0, 0)
 
 
