@@ -53,6 +53,12 @@ def test_a_refusal_names_field_limit_and_remedy(
     assert SECRET not in str(body)
 
 
+def test_fields_too_many_are_refused_without_a_look_at_each() -> None:
+    """The first one is named; a problem of the library's for every one of millions would hold a server up."""
+    with pytest.raises(InvalidInput, match="k0: no such field"):
+        OPERATIONS["memory.write"].parse({f"k{number}": SECRET for number in range(100)})
+
+
 def test_each_pattern_is_said_in_words() -> None:
     """A regular expression is nothing to show to a person."""
     payloads: dict[str, dict[str, Any]] = {

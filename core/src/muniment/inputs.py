@@ -62,6 +62,11 @@ def refusal(error: ValidationError, *, within: str = "") -> InvalidInput:
     return InvalidInput(field, _problem(first["type"], first.get("ctx", {}), first["msg"]))
 
 
+def no_such_field(name: str) -> InvalidInput:
+    """The refusal of a field that an input does not have."""
+    return InvalidInput(_UNPRINTABLE.sub("?", name[:100]) or "input", _PROBLEMS["extra_forbidden"])
+
+
 _PATTERNS: Mapping[str, str] = {
     limits.TAG_PATTERN: "1 to 64 of A-Z, a-z, 0-9 and . _ -",
     limits.PROJECT_KEY_PATTERN: "1 to 200 of A-Z, a-z, 0-9 and . _ / -",

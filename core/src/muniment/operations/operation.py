@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from muniment.errors import INSUFFICIENT_SCOPE, AccessDenied
-from muniment.inputs import Input, refusal
+from muniment.inputs import Input, no_such_field, refusal
 from muniment.models import WRITE_SCOPE, Principal
 
 _CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platform's principal"}
@@ -76,6 +76,10 @@ class Operation:
 
     def parse(self, payload: Mapping[str, Any]) -> Input:
         """The validated input. Raises InvalidInput, naming the first field that is wrong and its limit."""
+        fields = self.input.model_fields
+        if len(payload) > len(fields):
+            # Each field too many would be an error of the library's own, and there may be millions.
+            raise no_such_field(next(name for name in payload if name not in fields))
         try:
             return self.input.model_validate(dict(payload))
         except ValidationError as error:

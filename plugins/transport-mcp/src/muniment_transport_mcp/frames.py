@@ -121,7 +121,11 @@ def cancelled_key(message: JSONRPCMessage) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        return members.parsed(text)
+        try:
+            return members.parsed(text)
+        except InvalidInput:
+            json.loads(text)  # what follows the member that came twice may be no JSON
+            raise
     except (ValueError, RecursionError):
         problem = "it cannot be read as JSON; send one JSON-RPC message in UTF-8"
         raise Unreadable("body", problem, number=PARSE_ERROR) from None

@@ -84,6 +84,8 @@ async def converse(server: Server[Any], wire: Wire) -> None:
         wire.close()
         for stream in (server_input, from_server):
             stream.close()
+    if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
+        logger.error("reading what the client sends has failed", exc_info=error)
     if serving.done() and not serving.cancelled():
         serving.result()
 
