@@ -13,6 +13,8 @@ from muniment.inputs import Input, no_such_field, refusal
 from muniment.models import WRITE_SCOPE, Principal
 
 _CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platform's principal"}
+_FIELDS_MAX = 100
+"""More fields than an operation has, those included that a server adds to what a client reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,9 @@ class Operation:
 
     def parse(self, payload: Mapping[str, Any]) -> Input:
         """The validated input. Raises InvalidInput, naming the first field that is wrong and its limit."""
-        fields = self.input.model_fields
-        if len(payload) > len(fields):
-            # Each field too many would be an error of the library's own, and there may be millions.
-            raise no_such_field(next(name for name in payload if name not in fields))
+        if len(payload) > _FIELDS_MAX:
+            # The library would make an error of each that there is not, and there may be millions.
+            raise no_such_field(next(name for name in payload if name not in self.input.model_fields))
         try:
             return self.input.model_validate(dict(payload))
         except ValidationError as error:
