@@ -241,18 +241,23 @@ async def test_terms_of_another_analyser_are_healed() -> None:
         assert [hit.memory.version for hit in (await search(engine, "cellar")).items] == [1]
 
 
+async def terms_heal(storage: ReferenceStorage, memory_id: str) -> None:
+    """A memory has terms of this analyser some time after a start."""
+    async with Engine(storage, None):
+        for _ in range(1_000):
+            if storage.data.memories[memory_id].analyser == ANALYSER:
+                return
+            await asyncio.sleep(0.01)
+    pytest.fail("the terms are of another analyser still")
+
+
 async def test_terms_heal_by_themselves_after_a_start() -> None:
     """The background task does it without being asked."""
     storage = ReferenceStorage()
     async with Engine(storage, None, background=False) as engine:
         receipt = await write(engine, "the archive is in the cellar")
     storage.data.memories[receipt.id] = replace(storage.data.memories[receipt.id], analyser="older")
-    async with Engine(storage, None):
-        for _ in range(1_000):
-            if storage.data.memories[receipt.id].analyser == ANALYSER:
-                break
-            await asyncio.sleep(0.01)
-    assert storage.data.memories[receipt.id].analyser == ANALYSER
+    await terms_heal(storage, receipt.id)
 
 
 async def test_terms_are_tried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +275,26 @@ async def test_terms_are_tried_again_after_a_failure(monkeypatch: pytest.MonkeyP
         return await really(analyser, limit=limit)
 
     monkeypatch.setattr(storage, "outdated_terms", outdated_terms)
-    async with Engine(storage, None):
-        for _ in range(1_000):
-            if storage.data.memories[receipt.id].analyser == ANALYSER:
-                break
-            await asyncio.sleep(0.01)
-    assert storage.data.memories[receipt.id].analyser == ANALYSER
+    await terms_heal(storage, receipt.id)
+
+
+@pytest.mark.parametrize("given", [None, [[1.0], [1.0, 2.0]], "text", [[1e300] * 64]])
+@pytest.mark.parametrize("method", ["embed_passages", "embed_query"])
+async def test_what_is_no_vector_is_not_used(monkeypatch: pytest.MonkeyPatch, method: str, given: Any) -> None:
+    """Whatever an embedder gives instead."""
+
+    async def broken(*_: Any) -> Any:
+        return given
+
+    embedder = HashEmbedder(64)
+    async with Engine(ReferenceStorage(), embedder, background=False) as engine:
+        await search(engine, "so that its space is known")
+        monkeypatch.setattr(embedder, method, broken)
+        receipt = await write(engine, "kept all the same")
+        page = await search(engine, "kept")
+    assert [hit.memory.id for hit in page.items] == [receipt.id]
+    assert (receipt.embedding is EmbeddingState.PENDING) == (method == "embed_passages")
+    assert ("not all usable" in (page.degraded or "")) == (method == "embed_query")
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from muniment.errors import ConfigurationError, EmbedderMismatch, EmbedderUnavailable
 from muniment.limits import DIMENSIONS_MAX, DIMENSIONS_MIN
@@ -85,16 +86,19 @@ def check_dimensions(space: Space, embedder: str) -> None:
         )
 
 
-def check_vectors(vectors: Vectors, count: int, space: Space) -> Vectors:
+def check_vectors(vectors: ArrayLike, count: int, space: Space) -> Vectors:
     """Vectors fit to be stored, in single precision. Raises EmbedderUnavailable where the embedder broke its word."""
-    with np.errstate(over="ignore"):
-        vectors = np.asarray(vectors, dtype=np.float32)
-    if vectors.shape != (count, space.dimensions) or not np.isfinite(vectors).all():
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError):
+        found = np.zeros(0, dtype=np.float32)
+    if found.shape != (count, space.dimensions) or not np.isfinite(found).all():
         raise EmbedderUnavailable(
-            f"The embedder {space.id} gave {vectors.shape} numbers, not all usable, for {count} texts of "
+            f"The embedder {space.id} gave {found.shape} numbers, not all usable, for {count} texts of "
             f"{space.dimensions} dimensions; update or replace it."
         )
-    return vectors
+    return found
 
 
 def compare(space: Space, stored: Vectors, fresh: Vectors) -> None:

@@ -86,7 +86,7 @@ class VectorSource:
         """The vector of a query. Raises EmbedderUnavailable, ConfigurationError, InvalidInput."""
 
         async def made() -> Vector:
-            return check_vectors((await self.embedder.embed_query(text))[None], 1, space)[0]
+            return check_vectors([await self.embedder.embed_query(text)], 1, space)[0]
 
         return await self._used(made())
 
