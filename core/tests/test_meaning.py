@@ -32,7 +32,7 @@ def passages(vectors: object, owners: list[int], memories: int) -> PassageMatrix
 
 def exact(matrix: PassageMatrix, query: object) -> list[float]:
     """Every memory's cosine."""
-    return matrix.exact(floats(query), np.arange(matrix.memories)).tolist()
+    return matrix.compared(floats(query)).exact(np.arange(matrix.memories)).tolist()
 
 
 def test_a_cosine_is_that_of_the_directions() -> None:
@@ -64,8 +64,8 @@ def test_equal_vectors_have_equal_cosines(dimensions: int) -> None:
 def test_what_has_no_direction_has_no_score(vector: tuple[float, float]) -> None:
     """As a passage it takes nothing from the others of its memory; as a query it is compared with nothing."""
     matrix = passages([vector, A, vector, B], [0, 0, 1, 2], 4)
-    assert exact(matrix, A) == matrix.estimates(floats(A)).tolist() == [1.0, NONE, 0.0, NONE]
-    assert exact(matrix, vector) == matrix.estimates(floats(vector)).tolist() == [NONE] * 4
+    assert exact(matrix, A) == matrix.compared(floats(A)).estimates.tolist() == [1.0, NONE, 0.0, NONE]
+    assert exact(matrix, vector) == matrix.compared(floats(vector)).estimates.tolist() == [NONE] * 4
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-18, 1e18, 1e-30, 1e30, 1e-40])
@@ -80,22 +80,22 @@ def test_an_estimate_is_within_its_margin(scale: float, of_query: float, dimensi
     query = floats(rows[1] * of_query)
     known = np.array(exact(matrix, query))
     assert np.isfinite(known).all()
-    assert np.abs(matrix.estimates(query) - known).max() < margin(dimensions)
+    assert np.abs(matrix.compared(query).estimates - known).max() < margin(dimensions)
 
 
 def test_a_memory_counts_by_its_best_passage() -> None:
     """In any order of the passages; what is nobody's counts for nobody, and what is not asked for is not given."""
     matrix = passages([B, A, A, B, A], [2, -1, 0, 0, 2], 4)
     assert exact(matrix, B) == [1.0, NONE, 1.0, NONE]
-    assert matrix.estimates(floats(B)).tolist() == [1.0, NONE, 1.0, NONE]
-    assert matrix.exact(floats(A), np.array([2, 1])).tolist() == [1.0, NONE]
-    assert matrix.exact(floats(A), np.array([], dtype=np.int64)).tolist() == []
+    assert matrix.compared(floats(B)).estimates.tolist() == [1.0, NONE, 1.0, NONE]
+    assert matrix.compared(floats(A)).exact(np.array([2, 1])).tolist() == [1.0, NONE]
+    assert matrix.compared(floats(A)).exact(np.array([], dtype=np.int64)).tolist() == []
 
 
 def test_memories_without_passages_have_no_scores() -> None:
     """Also where the space has none at all, so that its dimensions are not known."""
     matrix = PassageMatrix(np.zeros((0, 0), dtype=np.float32), floats([]), np.array([], dtype=np.int64), 2)
-    assert matrix.estimates(floats(A)).tolist() == exact(matrix, A) == [NONE, NONE]
+    assert matrix.compared(floats(A)).estimates.tolist() == exact(matrix, A) == [NONE, NONE]
 
 
 def test_estimates_and_margin_lose_no_candidate() -> None:
@@ -104,14 +104,28 @@ def test_estimates_and_margin_lose_no_candidate() -> None:
     query = random.normal(size=384)
     rows = query + random.normal(size=(2_000, 384)) * np.repeat((1e-6, 0.5), 1_000)[:, np.newaxis]
     matrix, wanted = passages(rows, list(range(2_000)), 2_000), floats(query)
-    scores = Scores(matrix.estimates(wanted), np.zeros(2_000), np.zeros(2_000), ceiling=0.0)
+    scores = Scores(matrix.compared(wanted).estimates, np.zeros(2_000), np.zeros(2_000), ceiling=0.0)
     places = np.array(scores.candidates(blur=margin(384), wanted=10))
-    scores.meaning[places] = matrix.exact(wanted, places)
+    scores.meaning[places] = matrix.compared(wanted).exact(places)
     found = scores.fuse(
         {f"{place:04}": int(place) for place in places}, fusion=Fusion.weighted, min_score=None, offset=0, limit=10
     )
-    whole = matrix.exact(wanted, np.arange(2_000))
+    whole = matrix.compared(wanted).exact(np.arange(2_000))
     assert [int(one.id) for one in found] == np.argsort(-whole, kind="stable")[:10].tolist()
+
+
+def test_of_passages_that_nearly_tie_the_best_one_counts() -> None:
+    """However far apart their estimates are within the margin; what is clearly worse changes nothing."""
+    random = np.random.default_rng(7)
+    query = random.normal(size=384)
+    near = query + 1e-3 * random.normal(size=(40, 50, 384))
+    far = query + random.normal(size=(40, 50, 384))
+    rows = floats(np.concatenate([near, far], axis=1).reshape(-1, 384))
+    matrix, wanted = passages(rows, np.repeat(np.arange(40), 100).tolist(), 40), floats(query)
+    best = cosines(rows, wanted).reshape(40, 100)
+    assert exact(matrix, wanted) == best.max(axis=1).tolist()
+    estimates = matrix.compared(wanted).found.reshape(40, 100)
+    assert (estimates.argmax(axis=1) != best.argmax(axis=1)).any()
 
 
 def test_the_reference_gives_no_score_to_what_has_no_direction() -> None:

@@ -27,7 +27,7 @@ def rows(*memories: tuple[str, Sequence[Sequence[float]]]) -> Rows:
 def by_id(entry: Entry, query: Sequence[float]) -> dict[str, float]:
     """Each memory's exact cosine."""
     places = np.arange(len(entry.ids), dtype=np.int64)
-    found = entry.exact(np.array(query, dtype=np.float32), places).tolist()
+    found = entry.compared(np.array(query, dtype=np.float32)).exact(places).tolist()
     return dict(zip(entry.ids, found, strict=True))
 
 
@@ -45,7 +45,7 @@ def test_a_scope_without_vectors_has_no_cosines() -> None:
     nothing = np.zeros((0, 0), dtype=np.float32)
     entry = Entry.of({}, Rows(["a"], np.array([1]), np.zeros(0, dtype=np.int64), nothing))
     assert by_id(entry, A) == {"a": -np.inf}
-    assert entry.estimates(np.array(A, dtype=np.float32)).tolist() == [-np.inf]
+    assert entry.compared(np.array(A, dtype=np.float32)).estimates.tolist() == [-np.inf]
     assert by_id(entry.with_changes({1: 1}, {"b"}, rows(("b", [A]))), A) == {"a": -np.inf, "b": 1.0}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from muniment.ranking.fusion import POOL, RRF_K, TAG_WEIGHT, WEIGHT, Fusion, Legs, Ranked, fuse
 from muniment.ranking.keeping import GrowingMatrix, Kept
-from muniment.ranking.meaning import PassageMatrix, cosines, lengths_of, margin
+from muniment.ranking.meaning import Comparison, PassageMatrix, cosines, lengths_of, margin
 from muniment.ranking.scores import Scores, scores_of_all
 from muniment.ranking.tags import query_tags, tag_overlap
 from muniment.ranking.words import K1, B, Postings, Statistics, bm25, bm25_ceiling, bm25_of_all, idf
@@ -24,6 +24,7 @@ __all__ = [
     "TAG_WEIGHT",
     "WEIGHT",
     "B",
+    "Comparison",
     "Fusion",
     "GrowingMatrix",
     "Kept",

@@ -67,10 +67,20 @@ class PassageMatrix:
     owners: Numbers
     memories: int
 
-    def estimates(self, query: AnyFloats) -> Floats:
-        """The cosine of each memory's best passage within ``margin``, -inf where it has none; shape ``(memories,)``."""
+    def compared(self, query: AnyFloats) -> Comparison:
+        """All passages beside a query."""
+        found = self._estimates(query)
+        return Comparison(self, query, found, self.best(found, self.owners))
+
+    def best(self, found: Floats, owners: Numbers) -> Floats:
+        """The highest that was found for each memory, -inf where it has none; shape ``(memories,)``."""
+        best = np.full(self.memories + 1, -np.inf)  # the last place is nobody's
+        np.maximum.at(best, owners, found)
+        return best[:-1]
+
+    def _estimates(self, query: AnyFloats) -> Floats:
         if not len(self.owners):
-            return np.full(self.memories, -np.inf)
+            return np.zeros(0)
         wanted = np.asarray(query, dtype=np.float64)
         with np.errstate(all="ignore"):
             unit = (wanted / np.sqrt((wanted * wanted).sum())).astype(np.float32)
@@ -80,17 +90,27 @@ class PassageMatrix:
         if not usual.all():
             others = np.flatnonzero(~usual)
             found[others] = cosines(self.vectors[others], query)
-        return self._best(np.where(np.isnan(found), -np.inf, found), self.owners)
+        return np.where(np.isnan(found), -np.inf, found)
 
-    def exact(self, query: AnyFloats, places: Numbers) -> Floats:
-        """The exact cosine of the best passage of each memory at ``places``, -inf where it has none."""
-        asked = np.zeros(self.memories + 1, dtype=np.bool_)
-        asked[places] = True
-        rows = np.flatnonzero(asked[self.owners])
-        found = cosines(self.vectors[rows], query) if len(rows) else np.zeros(0)
-        return self._best(found, self.owners[rows])[places]
 
-    def _best(self, found: Floats, owners: Numbers) -> Floats:
-        best = np.full(self.memories + 1, -np.inf)  # the last place is nobody's
-        np.maximum.at(best, owners, found)
-        return best[:-1]
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Passages beside a query: ``found`` is the cosine of each passage within ``margin``, shape ``(passages,)``, and
+    ``estimates`` that of each memory's best one, -inf where there is none, shape ``(memories,)``."""
+
+    matrix: PassageMatrix
+    query: AnyFloats
+    found: Floats
+    estimates: Floats
+
+    def exact(self, places: Numbers) -> Floats:
+        """The exact cosine of the best passage of each memory at ``places``, -inf where it has none.
+
+        A passage that is estimated below its memory's best by more than both may be off is not the best one.
+        """
+        least = np.full(self.matrix.memories + 1, np.inf)  # the last place is nobody's
+        least[places] = self.estimates[places] - 2 * margin(len(self.query))
+        rows = np.flatnonzero(self.found >= least[self.matrix.owners])
+        owners = self.matrix.owners[rows]
+        found = cosines(self.matrix.vectors[rows], self.query) if len(rows) else np.zeros(0)
+        return self.matrix.best(found, owners)[places]

@@ -17,10 +17,14 @@ from muniment_storage_mongo.vector_cache import Entry, Floats, Numbers
 
 
 class Readable:
-    """The memories of an audience; those in ``selected`` scopes are searched, all count for the statistics of words."""
+    """The memories of an audience beside a query; those in ``selected`` scopes are searched, all count for the
+    statistics of words."""
 
-    def __init__(self, entries: Mapping[str, Entry], selected: Collection[str]) -> None:
+    def __init__(self, entries: Mapping[str, Entry], selected: Collection[str], query: SearchQuery) -> None:
         self.entries = entries
+        self._query = query
+        vector = query.vector
+        self._compared = {} if vector is None else {key: one.compared(vector) for key, one in entries.items()}
         chosen = frozenset(selected)
         self._offsets: dict[str, int] = {}
         count = 0
@@ -46,33 +50,33 @@ class Readable:
         found = [(postings.places + self._offsets[key], postings.frequencies) for key, postings in by_scope.items()]
         return Postings(_joined([places for places, _ in found]), _joined([counts for _, counts in found]))
 
-    def estimates(self, query: SearchQuery) -> Floats:
-        """The best cosine of each, as ``Entry.estimates``."""
-        if query.vector is None:
-            return np.full(len(self), -np.inf)
-        return np.concatenate([entry.estimates(query.vector) for entry in self.entries.values()])
+    @property
+    def meaning(self) -> Floats:
+        """The best cosine of each within ``ranking.margin``, -inf where it has none."""
+        return np.concatenate([one.estimates for one in self._compared.values()] or [np.full(len(self), -np.inf)])
 
-    def page(self, query: SearchQuery, scores: ranking.Scores) -> list[ranking.Ranked]:
+    def page(self, scores: ranking.Scores) -> list[ranking.Ranked]:
         """The asked part of the fused order, of exact scores; ``scores`` become exact where they decide it."""
+        query = self._query
         blur = 0.0 if query.vector is None else ranking.margin(len(query.vector))
         places: dict[str, int] = {}
-        for offset, entry, here in self._within(scores.candidates(blur=blur, wanted=query.offset + query.limit)):
-            places.update({entry.ids[place]: place + offset for place in here.tolist()})
-            if query.vector is not None:
+        for key, here in self._within(scores.candidates(blur=blur, wanted=query.offset + query.limit)):
+            offset, of_scope = self._offsets[key], self.entries[key].ids
+            places.update({of_scope[place]: place + offset for place in here.tolist()})
+            if key in self._compared:
                 compared = here[scores.meaning[here + offset] > -np.inf]
-                scores.meaning[compared + offset] = entry.exact(query.vector, compared)
+                scores.meaning[compared + offset] = self._compared[key].exact(compared)
         return scores.fuse(
             places, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit
         )
 
-    def _within(self, places: Sequence[int]) -> Iterable[tuple[int, Entry, Numbers]]:
-        """Places by scope: what comes before the scope, its entry, and the places that are in it."""
+    def _within(self, places: Sequence[int]) -> Iterable[tuple[str, Numbers]]:
+        """Each scope in which some of the places are, and which there, counted from its first."""
         ordered = np.array(places, dtype=np.int64)
-        for key, entry in self.entries.items():
-            offset = self._offsets[key]
-            here = ordered[(ordered >= offset) & (ordered < offset + len(entry.ids))]
+        for key, offset in self._offsets.items():
+            here = ordered[(ordered >= offset) & (ordered < offset + len(self.entries[key].ids))]
             if len(here):
-                yield offset, entry, here - offset
+                yield key, here - offset
 
 
 def _joined(parts: Sequence[Numbers]) -> Numbers:

@@ -108,7 +108,7 @@ class _Search:
         if not len(readable):
             return []
         tagged = others if draft is None and set(readable.entries) == set(filled) else None
-        page = readable.page(self._query, await self._scores(readable, tagged))
+        page = readable.page(await self._scores(readable, tagged))
         return _found(page, await self._read(records.MEMORY_FIELDS, _with_ids(page)) if page else [])
 
     def _draft(self, expected: Mapping[str, bool]) -> _Draft | None:
@@ -124,10 +124,10 @@ class _Search:
                 entries[key] = entry
             elif has_memories:
                 return None
-        readable = Readable(entries, chosen)
+        readable = Readable(entries, chosen, query)
         nothing = np.zeros(len(readable), dtype=np.int64)
         scores = self._scored(readable, {}, nothing, readable.selected)
-        return _Draft({key: entry.seen for key, entry in entries.items()}, readable.page(query, scores))
+        return _Draft({key: entry.seen for key, entry in entries.items()}, readable.page(scores))
 
     async def _readable(self, revisions: Mapping[str, Revisions]) -> Readable:
         chosen = projects.select(list(revisions), self._selector)
@@ -136,7 +136,7 @@ class _Search:
             for key, seen in revisions.items()
             if seen
         }
-        return Readable(entries, chosen)
+        return Readable(entries, chosen, self._query)
 
     def _key(self, scope_key: str, chosen: Sequence[str]) -> Key:
         """What is needed of a scope; one that the selector leaves out counts for the statistics of words only."""
@@ -166,7 +166,7 @@ class _Search:
             lengths=readable.lengths,
             by_term=by_term,
             matching_tags=matching_tags,
-            meaning=readable.estimates(self._query),
+            meaning=readable.meaning,
             selected=selected,
         )
 

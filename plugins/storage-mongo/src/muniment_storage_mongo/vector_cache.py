@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ports import Vector
-from muniment.ranking import GrowingMatrix, Kept, PassageMatrix, lengths_of
+from muniment.ranking import Comparison, GrowingMatrix, Kept, PassageMatrix, lengths_of
 from muniment_storage_mongo.postings import KnownPostings
 
 Key: TypeAlias = tuple[str, str | None]
@@ -107,13 +107,9 @@ class Entry:
         """Whether everything that this entry has seen is in the snapshot with these revisions."""
         return all(rev <= revisions.get(lane, 0) for lane, rev in self.seen.items())
 
-    def estimates(self, query: Vector) -> Floats:
-        """Each memory's best cosine within ``ranking.margin``, -inf where it has none; shape ``(memories,)``."""
-        return self._passages.estimates(query)
-
-    def exact(self, query: Vector, places: Numbers) -> Floats:
-        """The exact best cosines of the memories at these places, -inf where there is none."""
-        return self._passages.exact(query, places)
+    def compared(self, query: Vector) -> Comparison:
+        """Every passage beside a query."""
+        return self._passages.compared(query)
 
     def _compact(self) -> Entry:
         passages = self._passages

@@ -232,8 +232,9 @@ async def _scores(
     }
     _keep(mind, present, matrices)
     meaning = postings.nearest([*answers.scanned, *answers.nearest], readable)
-    for matrix in matrices.values():
-        meaning = np.maximum(meaning, matrix.estimates(asked.sought))
+    comparisons = {scope: matrix.compared(asked.sought) for scope, matrix in matrices.items()}
+    for one in comparisons.values():
+        meaning = np.maximum(meaning, one.estimates)
     scores = ranking.scores_of_all(
         asked.query.terms,
         lengths=readable.lengths,
@@ -244,9 +245,9 @@ async def _scores(
     )
     candidates = np.array(scores.candidates(blur=ranking.margin(asked.dimensions) if matrices else 0.0), dtype=np.int64)
     compared = candidates[scores.meaning[candidates] > -np.inf]
-    for scope, matrix in matrices.items():
+    for scope, one in comparisons.items():
         here = compared[readable.scopes[compared] == scope]
-        scores.meaning[here] = matrix.exact(asked.sought, here)
+        scores.meaning[here] = one.exact(here)
     if not reach.outgrown:
         return readable, scores
     # Of memories that must have certain tags all are compared, since the nearest ones may have none of them. Otherwise

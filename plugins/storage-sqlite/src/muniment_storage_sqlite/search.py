@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muniment.ports import Audience, Found, SearchQuery, Selector
-from muniment.ranking import PassageMatrix, Postings, Scores, margin, scores_of_all
+from muniment.ranking import Comparison, Postings, Scores, margin, scores_of_all
 from muniment_storage_sqlite.audiences import listed
 from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, fetch
 from muniment_storage_sqlite.memories import HAS_ALL_TAGS, records, scopes_of
@@ -53,8 +53,7 @@ def search(
     meaning = np.full(total, -np.inf)
     passages = _passages(connection, blocks, parts, query)
     for part, of_part in passages:
-        assert query.vector is not None
-        meaning[part.start : part.end] = of_part.estimates(query.vector)
+        meaning[part.start : part.end] = of_part.estimates
     scores = scores_of_all(
         query.terms,
         lengths=np.concatenate([part.memories.lengths for part in parts]),
@@ -72,26 +71,24 @@ def search(
 
 def _passages(
     connection: Connection, blocks: Blocks, parts: Sequence[_Part], query: SearchQuery
-) -> Sequence[tuple[_Part, PassageMatrix]]:
-    """The passages of each part in the query's space; none where it is not compared by meaning."""
+) -> Sequence[tuple[_Part, Comparison]]:
+    """The passages of each part in the query's space beside the query; none where it is not compared by meaning."""
     row = connection.execute("SELECT number, dimensions FROM spaces WHERE id = ?", (query.space,)).fetchone()
     if row is None or query.vector is None:
         return []
     number, dimensions = row
-    return [
-        (part, blocks.vectors(connection, part.scope, part.memories, number, dimensions).passages) for part in parts
-    ]
+    vectors = [blocks.vectors(connection, part.scope, part.memories, number, dimensions) for part in parts]
+    return [(part, one.passages.compared(query.vector)) for part, one in zip(parts, vectors, strict=True)]
 
 
-def _measured(scores: Scores, passages: Sequence[tuple[_Part, PassageMatrix]], query: SearchQuery) -> Numbers:
+def _measured(scores: Scores, passages: Sequence[tuple[_Part, Comparison]], query: SearchQuery) -> Numbers:
     """The places of the candidates, whose scores by meaning are exact then."""
     blur = 0.0 if query.vector is None else margin(len(query.vector))
     candidates = np.array(scores.candidates(blur=blur, wanted=query.offset + query.limit), dtype=np.int64)
     for part, of_part in passages:
-        assert query.vector is not None
         here = candidates[(candidates >= part.start) & (candidates < part.end)]
         compared = here[scores.meaning[here] > -np.inf]
-        scores.meaning[compared] = of_part.exact(query.vector, compared - part.start)
+        scores.meaning[compared] = of_part.exact(compared - part.start)
     return candidates
 
 
