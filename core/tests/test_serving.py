@@ -194,7 +194,7 @@ class Plain(Doorway):
     def check(self, scope: Any) -> None:
         """Nothing more."""
 
-    async def identify(self, scope: Any) -> None:
+    async def identify(self, scope: Any) -> str | None:
         """Anybody."""
 
 
@@ -274,9 +274,10 @@ async def test_several_credentials_are_called_so() -> None:
 class Asking(Plain):
     """A doorway that lets in who sends one header."""
 
-    async def identify(self, scope: Any) -> None:
+    async def identify(self, scope: Any) -> str | None:
         if doorway.credentials(scope) != "Bearer good":
             raise Unauthenticated
+        return None
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,31 @@ async def test_no_more_requests_than_there_may_be(monkeypatch: pytest.MonkeyPatc
     end.set()
     assert (await Request(b"").through(door)).starts == [200]
     await first
+
+
+async def test_no_caller_takes_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends bodies that do not come keeps nobody else out, where callers are told apart."""
+    monkeypatch.setattr(doorway, "OWN_REQUESTS_MAX", 2)
+
+    class Named(Plain):
+        async def identify(self, scope: Any) -> str | None:
+            return doorway.header(scope, b"from")
+
+    def of(caller: bytes | None, *, ends: bool) -> Request:
+        return Request(b"body", ends=ends, headers=OWN if caller is None else [*OWN, (b"from", caller)])
+
+    door = Named(all_is_well, NAMES)
+    slow = [of(caller, ends=False) for caller in (b"ann", b"ann", None, None, None)]
+    waiting = [asyncio.create_task(one.through(door)) for one in slow]
+    await asyncio.sleep(0.05)
+    assert all(one.taken for one in slow)
+    refused = await of(b"ann", ends=True).through(door)
+    assert (refused.starts, refused.code) == ([429], "rate_limited")
+    assert [(await of(caller, ends=True).through(door)).starts for caller in (b"bob", None)] == [[200], [200]]
+    for one in waiting:
+        one.cancel()
+    await asyncio.wait(waiting)
+    assert (await of(b"ann", ends=True).through(door)).starts == [200]
 
 
 async def test_a_refused_client_may_go_on_sending(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from muniment import limits
 from muniment.errors import InvalidInput
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_FIELDS_MAX = 100
+"""More fields than an object of an input has, those included that a server adds to what a client reads."""
+_UNKNOWN_AMONG_MANY = "unknown_among_many"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -45,10 +49,25 @@ ListLimit = Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)]
 AgentId = Annotated[str, StringConstraints(pattern=limits.AGENT_NAME_PATTERN)]
 
 
+def few(sent: Any, known: Collection[str]) -> object:
+    """What was sent, if it is no object of more fields than any has. Raises PydanticCustomError for one that is not
+    ``known``: the library would make an error of each, and there may be millions."""
+    fields = cast("dict[object, object]", sent) if isinstance(sent, dict) else dict[object, object]()
+    if len(fields) > _FIELDS_MAX:
+        unknown = next(str(name) for name in fields if name not in known)
+        raise PydanticCustomError(_UNKNOWN_AMONG_MANY, "no such field", {"name": unknown})
+    return cast("object", sent)
+
+
 class Input(BaseModel):
-    """Base of every operation's input: no coercion, and an unknown field is refused."""
+    """Base of every operation's input and of the objects in it: no coercion, and an unknown field is refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_few_fields(cls, sent: Any) -> Any:
+        return few(sent, cls.model_fields)
 
 
 def refusal(error: ValidationError, *, within: str = "") -> InvalidInput:
@@ -57,14 +76,11 @@ def refusal(error: ValidationError, *, within: str = "") -> InvalidInput:
     ``within`` is the field that was parsed.
     """
     first = error.errors(include_url=False, include_input=False)[0]
-    parts = (within, *(_UNPRINTABLE.sub("?", str(part)[:100]) for part in first["loc"]))
+    context = first.get("ctx", {})
+    unknown = (context["name"],) if first["type"] == _UNKNOWN_AMONG_MANY else ()
+    parts = (within, *(_UNPRINTABLE.sub("?", str(part)[:100]) for part in (*first["loc"], *unknown)))
     field = ".".join(part for part in parts if part) or "input"
-    return InvalidInput(field, _problem(first["type"], first.get("ctx", {}), first["msg"]))
-
-
-def no_such_field(name: str) -> InvalidInput:
-    """The refusal of a field that an input does not have."""
-    return InvalidInput(_UNPRINTABLE.sub("?", name[:100]) or "input", _PROBLEMS["extra_forbidden"])
+    return InvalidInput(field, _problem(first["type"], context, first["msg"]))
 
 
 _PATTERNS: Mapping[str, str] = {
@@ -74,9 +90,11 @@ _PATTERNS: Mapping[str, str] = {
 }
 """What a pattern of ``limits`` asks for, in words."""
 
+_NO_SUCH_FIELD = "no such field; remove it, or check its spelling"
 _PROBLEMS: Mapping[str, str] = {
     "missing": "it is missing; send it",
-    "extra_forbidden": "no such field; remove it, or check its spelling",
+    "extra_forbidden": _NO_SUCH_FIELD,
+    _UNKNOWN_AMONG_MANY: _NO_SUCH_FIELD,
     "string_type": "it is not a text; send a JSON string",
     "string_unicode": "it holds a lone surrogate; send valid Unicode",
     "int_type": "it is not a whole number; send one without quotes",

@@ -114,6 +114,11 @@ class Principal(Record):
     read_only: bool = False
     write_scope: str | None = None
 
+    @property
+    def caller(self) -> tuple[str, Agent | None]:
+        """As whose a request counts: a user's, or one agent instance's of a user."""
+        return self.user, self.agent
+
 
 class CallContext(Record):
     """What a surface knows of a call besides its input.

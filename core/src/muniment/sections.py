@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from muniment import limits
 from muniment.agent_models import SectionName, Visibility
 from muniment.errors import InvalidInput, SectionAppendOnly, SectionReadOnly
-from muniment.inputs import Text, refusal, storable
+from muniment.inputs import Input, Text, refusal, storable
 from muniment.models import Agent
 
 SERVER_FIELDS = frozenset({"byte_size", "updated_at", "schema_version"})
@@ -31,6 +31,8 @@ ALWAYS_PRIVATE = frozenset({SectionName.CYCLES, SectionName.SYSTEM_EXCHANGES})
 READ_ONLY_REASON = "system_exchanges_is_read_only"
 APPEND_ONLY_REASON = "cycles_is_append_only"
 _DEPTH_MAX = 64
+_PARTS_MAX = limits.SECTION_BYTES_MAX // 2
+"""Values in a value; each takes two bytes of JSON at least, so that as many are too large in any case."""
 _INTEGER_BITS_MAX = 1_024
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -157,10 +159,28 @@ def json_size(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def json_value(value: object, depth: int = 0) -> object:
+def json_value(value: object) -> object:
     """A value that JSON can hold and every storage can keep. Raises ValueError."""
-    if depth > _DEPTH_MAX:
-        raise ValueError(f"is nested more than {_DEPTH_MAX} levels deep; flatten it")
+    waiting, parts = [(value, 0)], 1
+    while waiting:
+        part, depth = waiting.pop()
+        if not isinstance(part, dict | list):
+            _check_scalar(part)
+            continue
+        held = cast("dict[object, object] | list[object]", part)
+        parts += len(held)
+        if parts > _PARTS_MAX:
+            raise ValueError(f"holds more than {_PARTS_MAX:,} values; send fewer")
+        if held and depth == _DEPTH_MAX:
+            raise ValueError(f"is nested more than {_DEPTH_MAX} levels deep; flatten it")
+        if isinstance(held, dict):
+            for name in held:
+                _check_name(name)
+        waiting.extend((one, depth + 1) for one in (held.values() if isinstance(held, dict) else held))
+    return value
+
+
+def _check_scalar(value: object) -> None:
     match value:
         case None | bool():
             pass
@@ -172,23 +192,14 @@ def json_value(value: object, depth: int = 0) -> object:
         case float():
             if not math.isfinite(value):
                 raise ValueError("holds a number that is not finite; JSON has none")
-        case dict():
-            for name, part in cast("dict[object, object]", value).items():
-                if not isinstance(name, str):
-                    raise ValueError("holds a key that is not a string")
-                storable(name)
-                json_value(part, depth + 1)
-        case list():
-            for part in cast("list[object]", value):
-                json_value(part, depth + 1)
         case _:
             raise ValueError("holds something that is not JSON")
-    return cast("object", value)
 
 
-def _object(value: dict[str, Any]) -> dict[str, Any]:
-    json_value(value)
-    return value
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError("holds a key that is not a string")
+    storable(name)
 
 
 def _day(value: str) -> str:
@@ -214,10 +225,8 @@ def _value(name: SectionName, value: Any, field: str) -> Any:
     return sorted(entries, key=lambda entry: entry[key])
 
 
-class _Entry(BaseModel):
+class _Entry(Input):
     """An element of a section that is an array."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     content: Text
     visibility: Literal["private", "pod", "public"] | None = None
@@ -237,7 +246,7 @@ class _Relationship(_Entry):
 
 
 _AT_MOST: Final = Field(max_length=limits.SECTION_ENTRIES_MAX)
-_OBJECT: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Text, Any], AfterValidator(_object)])
+_OBJECT: TypeAdapter[Any] = TypeAdapter(Annotated[dict[str, Any], BeforeValidator(json_value)])
 _TEXT: TypeAdapter[Any] = TypeAdapter(Text)
 _SHAPES: Mapping[SectionName, TypeAdapter[Any]] = {
     **dict.fromkeys(TEXTS, _TEXT),

@@ -102,7 +102,7 @@ def test_a_step_that_fails_says_why(path: Path, monkeypatch: pytest.MonkeyPatch)
 async def test_a_file_that_was_taken_away_is_not_made_anew(file: Database) -> None:
     """It would be empty, and anybody could read it."""
     file.path.rename(file.path.with_suffix(".moved"))
-    with pytest.raises(StorageUnavailable, match="unable to open"):
+    with pytest.raises(StorageUnavailable, match="was removed or replaced"):
         await file.read(lambda connection: connection.execute(COUNT).fetchone()[0])
     assert not file.path.exists()
 

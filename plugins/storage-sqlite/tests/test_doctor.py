@@ -12,13 +12,14 @@ from muniment_storage_sqlite import muniment_doctor
 
 @pytest.mark.parametrize("storage", ["sqlite:", "sqlite:{data}/muniment.db"])
 def test_the_file_is_named(storage: str, tmp_path: Path) -> None:
-    """With its size, as the storage finds it; one that is not there is not well."""
+    """With its size, as the storage finds it; one that is not there is made by the first start."""
     context = DoctorContext(storage.format(data=tmp_path), "none", str(tmp_path))
     (missing,) = muniment_doctor(context)
     (tmp_path / "muniment.db").write_bytes(bytes(2_500_000))
     (there,) = muniment_doctor(context)
 
-    assert not missing.ok
+    assert missing.ok
+    assert "first start makes it" in missing.detail
     assert (there.ok, there.subject, there.detail) == (True, str(tmp_path / "muniment.db"), "2.5 MB")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from muniment import digests, limits, sections
 from muniment.agent_models import (
@@ -19,7 +19,7 @@ from muniment.agent_models import (
     SectionReceipt,
     SharedView,
 )
-from muniment.inputs import AgentId, Cursor, Id, IdempotencyKey, Input, ListLimit, storable, telling
+from muniment.inputs import AgentId, Cursor, Id, IdempotencyKey, Input, ListLimit, few, storable, telling
 from muniment.operations import section_schemas
 from muniment.operations.operation import Operation
 
@@ -65,7 +65,7 @@ class AgentRegister(Input):
 
 
 class SectionRead(Input):
-    sections: Annotated[list[Section], Field(min_length=1)] | None = None
+    sections: Annotated[list[Section], Field(min_length=1, max_length=len(get_args(Section)))] | None = None
     exchanges: Annotated[
         int, Field(ge=1, le=limits.EXCHANGES_KEPT, description="how many of system_exchanges, newest first")
     ] = limits.EXCHANGES_KEPT
@@ -84,10 +84,19 @@ class SyncedSection(_FromClient):
     version: SectionVersion | None = None
 
 
+def _few_sections(sent: Any) -> Any:
+    return few(sent, get_args(Section))
+
+
 class SectionSync(Input):
     mode: Literal["full", "patch"]
     runtime: AgentId
-    sections: Annotated[dict[Section, SyncedSection], Field(min_length=1), WithJsonSchema(section_schemas.synced())]
+    sections: Annotated[
+        dict[Section, SyncedSection],
+        Field(min_length=1),
+        BeforeValidator(_few_sections),
+        WithJsonSchema(section_schemas.synced()),
+    ]
 
 
 class SectionLogCycle(Input):

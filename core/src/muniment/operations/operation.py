@@ -9,12 +9,10 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from muniment.errors import INSUFFICIENT_SCOPE, AccessDenied
-from muniment.inputs import Input, no_such_field, refusal
+from muniment.inputs import Input, refusal
 from muniment.models import WRITE_SCOPE, Principal
 
 _CALLERS: Final = {"agent": "an agent's own principal", "platform": "the platform's principal"}
-_FIELDS_MAX = 100
-"""More fields than an operation has, those included that a server adds to what a client reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,6 @@ class Operation:
 
     def parse(self, payload: Mapping[str, Any]) -> Input:
         """The validated input. Raises InvalidInput, naming the first field that is wrong and its limit."""
-        if len(payload) > _FIELDS_MAX:
-            # The library would make an error of each that there is not, and there may be millions.
-            raise no_such_field(next(name for name in payload if name not in self.input.model_fields))
         try:
             return self.input.model_validate(dict(payload))
         except ValidationError as error:

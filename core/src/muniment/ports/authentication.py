@@ -6,7 +6,7 @@ is the engine's: a transport passes on who calls, and refuses nobody who was pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -88,6 +88,10 @@ class Callers:
                 "The configuration does not say who may call over HTTP; say it in [auth], or use --no-auth, by which "
                 "whoever reaches the address on this machine is the configured user."
             )
+
+    def counted(self, principal: Principal) -> Hashable:
+        """As whose a request counts among those of all; None where callers are not told apart."""
+        return None if self.authenticator is None else principal.caller
 
     async def context(self, authorization: str | None) -> CallContext:
         """Who sends a request with this ``Authorization`` header, once for each request.

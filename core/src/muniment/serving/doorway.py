@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Hashable, Iterable
 from contextlib import aclosing, suppress
 
 from muniment.errors import (
@@ -25,6 +25,9 @@ from muniment.serving.incidents import shown
 
 REQUESTS_MAX = 256
 """Requests at once that are read, or whose answer has not begun."""
+
+OWN_REQUESTS_MAX = REQUESTS_MAX // 2
+"""How many of them may be one caller's where callers are told apart, so that nobody takes every place."""
 
 READ_SECONDS = 30.0
 """How long the body of a request may take to come."""
@@ -63,7 +66,7 @@ class Doorway(ABC):
         self._app = app
         self._names = names
         self._body_max = body_max
-        self._waiting: set[_Answer] = set()
+        self._waiting: dict[_Answer, Hashable] = {}
 
     @abstractmethod
     def rendered(self, refusal: MunimentError, status: int) -> tuple[str, bytes]:
@@ -74,8 +77,8 @@ class Doorway(ABC):
         """Look at what is known without the body. Raises TurnedAway."""
 
     @abstractmethod
-    async def identify(self, scope: Scope) -> None:
-        """Ask who sends it, before its body is read. Raises TurnedAway, MunimentError."""
+    async def identify(self, scope: Scope) -> Hashable:
+        """Ask who sends it, before its body is read; None where that is not asked. Raises TurnedAway, MunimentError."""
 
     def prepared(self, body: bytes) -> bytes:
         """A whole body as the application is to read it. Raises MunimentError."""
@@ -98,7 +101,7 @@ class Doorway(ABC):
             refusal = shown(error, f"{scope['method']} {scope['path']}, request {requests.noted(scope).id}")
             await self._give_up(answer, refusal, scope)
         finally:
-            self._waiting.discard(answer)
+            self._waiting.pop(answer, None)
 
     async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
@@ -106,7 +109,7 @@ class Doorway(ABC):
             self.check(scope)
             if len(self._waiting) > REQUESTS_MAX:
                 raise TurnedAway(RateLimited(limit=REQUESTS_MAX))
-            await self.identify(scope)
+            self._count(answer, await self.identify(scope))
             body = await _whole(scope, receive, self._body_max)
         except TurnedAway as away:
             await self._turn_away(away, scope, receive, answer)
@@ -114,6 +117,12 @@ class Doorway(ABC):
             await self._turn_away(TurnedAway(refusal), scope, receive, answer)
         else:
             await self._app(scope, _replay(self.prepared(body), receive), answer.send)
+
+    def _count(self, answer: _Answer, caller: Hashable) -> None:
+        """Note whose request it is. Raises TurnedAway where as many as may be one caller's are its already."""
+        if caller is not None and sum(one == caller for one in self._waiting.values()) >= OWN_REQUESTS_MAX:
+            raise TurnedAway(RateLimited(limit=OWN_REQUESTS_MAX))
+        self._waiting[answer] = caller
 
     def _check_names(self, scope: Scope) -> None:
         if not self._names.serves(header(scope, b"host")):
@@ -156,17 +165,17 @@ class Doorway(ABC):
 class _Answer:
     """The way back to the client. It is among those that are waited for until something has gone it."""
 
-    def __init__(self, send: Send, waiting: set[_Answer]) -> None:
+    def __init__(self, send: Send, waiting: dict[_Answer, Hashable]) -> None:
         self._send = send
         self._waiting = waiting
-        waiting.add(self)
+        waiting[self] = None
 
     @property
     def started(self) -> bool:
         return self not in self._waiting
 
     async def send(self, message: Message) -> None:
-        self._waiting.discard(self)
+        self._waiting.pop(self, None)
         await self._send(message)
 
 

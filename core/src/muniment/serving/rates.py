@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from muniment.errors import RateLimited
-from muniment.models import Agent, Principal
+from muniment.models import Principal
 
 PRINCIPALS_KEPT = 10_000
 """Principals whose buckets are kept; that of who has been away longest, which is the fullest, is the first to go."""
@@ -42,12 +42,12 @@ class Rates:
         self._burst = burst
         self._clock = clock
         self._kept = kept
-        self._buckets: OrderedDict[tuple[str, Agent | None], _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
 
     def admit(self, principal: Principal) -> None:
-        """Take a token of a principal's, which is a user, or one agent instance of a user's. Raises RateLimited."""
+        """Take a token of a principal's. Raises RateLimited."""
         now, per_second = self._clock(), self._per_minute / MINUTE
-        bucket = self._bucket((principal.user, principal.agent), now)
+        bucket = self._bucket(principal.caller, now)
         bucket.tokens = min(float(self._burst), bucket.tokens + (now - bucket.at) * per_second)
         bucket.at = now
         if bucket.tokens < 1:
@@ -60,7 +60,7 @@ class Rates:
             )
         bucket.tokens -= 1
 
-    def _bucket(self, owner: tuple[str, Agent | None], now: float) -> _Bucket:
+    def _bucket(self, owner: Hashable, now: float) -> _Bucket:
         bucket = self._buckets.get(owner)
         if bucket is None:
             bucket = self._buckets[owner] = _Bucket(float(self._burst), now)

@@ -2,13 +2,15 @@
 
 A block is what a scope holds at one generation. It is looked for by the generation that the search's own snapshot has,
 so it cannot be stale, whichever process wrote. A new block takes over the vectors of the one before it, since a
-passage's row never changes and its number is never used again; only what is new is read.
+passage's row never changes and its number is never used again; only what is new is read. One search makes a block, and
+whoever needs the same one waits for it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Any, Final, TypeVar
@@ -48,10 +50,7 @@ class Memories:
 
     def places(self, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """The places of the live memories among ``numbers``, and which of them these are."""
-        at = np.searchsorted(self.numbers, numbers)
-        live = at < len(self.numbers)
-        live[live] = self.numbers[at[live]] == numbers[live]
-        return at[live], live
+        return places(self.numbers, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,44 +76,69 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._kept: OrderedDict[Key, Memories | Vectors] = OrderedDict()
         self._bytes = 0
 
     def memories(self, connection: Connection, scope: int, generation: int) -> Memories:
         """A scope's live memories at ``generation``, which is the one of the connection's snapshot."""
-        known = self._get((scope, None))
-        if isinstance(known, Memories) and known.generation == generation:
-            return known
-        numbers, words = fetch(
-            connection, "SELECT number, words FROM memories WHERE scope = ? AND deleted = 0", (scope,)
-        )
-        order = np.argsort(numbers)
-        return self._put((scope, None), Memories(generation, numbers[order], words[order]))
+
+        def made(_before: Memories | None) -> Memories:
+            numbers, words = fetch(
+                connection, "SELECT number, words FROM memories WHERE scope = ? AND deleted = 0", (scope,)
+            )
+            order = np.argsort(numbers)
+            return Memories(generation, numbers[order], words[order])
+
+        return self._block((scope, None), generation, Memories, made)
 
     def vectors(self, connection: Connection, scope: int, memories: Memories, space: int, dimensions: int) -> Vectors:
         """The passages in a space of a scope whose live memories, in the connection's snapshot, are ``memories``."""
-        known = self._get((scope, space))
-        before = known if isinstance(known, Vectors) else None
-        if before is not None and before.generation == memories.generation:
-            return before
-        return self._put((scope, space), _read(connection, scope, memories, space, dimensions, before))
 
-    def _get(self, key: Key) -> Memories | Vectors | None:
+        def made(before: Vectors | None) -> Vectors:
+            return _read(connection, scope, memories, space, dimensions, before)
+
+        return self._block((scope, space), memories.generation, Vectors, made)
+
+    def _block(self, key: Key, generation: int, kind: type[Block], make: Callable[[Block | None], Block]) -> Block:
+        """The block that is kept, or one that is made of the one before it by one thread at a time."""
+        known = self._kept_as(key, kind)
+        if known is not None and known.generation == generation:
+            return known
+        with self._making:
+            known = self._kept_as(key, kind)
+            if known is not None and known.generation == generation:
+                return known
+            return self._put(key, make(known))
+
+    def _kept_as(self, key: Key, kind: type[Block]) -> Block | None:
         with self._lock:
             known = self._kept.get(key)
-            if known is not None:
-                self._kept.move_to_end(key)
+            if not isinstance(known, kind):
+                return None
+            self._kept.move_to_end(key)
             return known
 
     def _put(self, key: Key, block: Block) -> Block:
         with self._lock:
-            replaced = self._kept.pop(key, None)
+            replaced = self._kept.get(key)
+            if replaced is not None and replaced.generation > block.generation:
+                return block  # of a search whose snapshot is older
             self._kept[key] = block
+            self._kept.move_to_end(key)
             self._bytes += block.size - (replaced.size if replaced else 0)
             while self._bytes > KEPT and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.size
         return block
+
+
+def places(ascending: Numbers, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Where those of ``numbers`` are that are among ``ascending`` ones, and which these are."""
+    at = np.searchsorted(ascending, numbers)
+    there = at < len(ascending)
+    there[there] = ascending[at[there]] == numbers[there]
+    return at[there], there
 
 
 def fetch(connection: Connection, select: str, parameters: Any) -> tuple[Numbers, Numbers]:

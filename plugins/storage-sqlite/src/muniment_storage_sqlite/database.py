@@ -9,19 +9,21 @@ leaves it, whichever it is.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 from muniment import cancellation
 from muniment.errors import ConfigurationError, StorageUnavailable
 from muniment_storage_sqlite.place import prepare
-from muniment_storage_sqlite.refusals import refusal
-from muniment_storage_sqlite.schema import bring_up_to_date, roll_back, version_of
+from muniment_storage_sqlite.refusals import REPORTED, refusal, replaced
+from muniment_storage_sqlite.schema import STEPS, bring_up_to_date, roll_back, version_of
 
 T = TypeVar("T")
 Connection = sqlite3.Connection
@@ -41,6 +43,12 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA trusted_schema = OFF",
 )
+_TO_WRITE: Final = "BEGIN IMMEDIATE"
+LOG_MAX: Final = 32_000_000
+"""Bytes of the write-ahead log from which on a write waits for the readers to begin it anew; SQLite leaves it at 16 MB
+where nobody reads."""
+_LOG_WAIT_MS: Final = 200
+"""Milliseconds that it waits for them. In vain, it tries again when the log is twice as long."""
 _LEAST: Final = 0.05
 """Seconds that a write waits for another process however long it waited for its turn."""
 _RETRY: Final = 0.02
@@ -58,6 +66,8 @@ class Database:
         self._threads: Threads | None = None
         self._writer: Connection | None = None
         self._idle: deque[Connection] = deque()
+        self._file: tuple[int, int] | None = None
+        self._log_max = LOG_MAX
 
     async def open(self) -> None:
         """Make the file where there is none and bring it up to date; nothing where it is open already.
@@ -85,7 +95,8 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """What ``work`` reads in one snapshot. Raises StorageUnavailable, and what ``work`` raises."""
-        return await _run(self._open_threads()[1], lambda: self._pooled("BEGIN", work))
+        until = time.monotonic() + self._wait
+        return await _run(self._open_threads()[1], lambda: self._pooled("BEGIN", work, until))
 
     async def write(self, work: Work[T]) -> T:
         """What ``work`` returns, its changes committed; none of them where it raises. Raises as ``read``."""
@@ -94,7 +105,8 @@ class Database:
 
     async def write_beside(self, work: Work[T]) -> T:
         """As ``write``, but on a thread of its own: while it waits for another process, no write waits for it."""
-        return await _run(self._open_threads()[2], lambda: self._pooled("BEGIN IMMEDIATE", work))
+        until = time.monotonic() + self._wait
+        return await _run(self._open_threads()[2], lambda: self._pooled(_TO_WRITE, work, until))
 
     async def close(self) -> None:
         """End what runs, then the threads and the connections."""
@@ -110,6 +122,7 @@ class Database:
 
     def _start(self) -> None:
         self._writer, _ = self._connect_up_to_date()
+        self._file = _file_at(self.path)
 
     def _migrate(self) -> tuple[str, ...]:
         connection, steps = self._connect_up_to_date()
@@ -121,7 +134,7 @@ class Database:
             one.shutdown()
         connections = [*self._idle, *([self._writer] if self._writer else [])]
         self._idle.clear()
-        self._writer = None
+        self._writer = self._file = None
         for connection in connections:
             connection.close()
 
@@ -141,7 +154,7 @@ class Database:
             except BaseException:
                 connection.close()
                 raise
-        except sqlite3.Error as error:
+        except REPORTED as error:
             raise refusal(error, self.path, wait=self._wait) from error
 
     def _connect(self) -> Connection:
@@ -178,15 +191,17 @@ class Database:
                     raise
                 time.sleep(_RETRY)
 
-    def _pooled(self, begin: str, work: Work[T]) -> T:
+    def _pooled(self, begin: str, work: Work[T], until: float) -> T:
         try:
+            self._check_file()
             connection = self._idle_one()
             try:
-                return _transaction(connection, begin, work)
+                _wait_until(connection, until)
+                return self._transaction(connection, begin, work)
             finally:
                 if _is_sound(connection):
                     self._idle.append(connection)
-        except sqlite3.Error as error:
+        except REPORTED as error:
             raise refusal(error, self.path, wait=self._wait) from error
 
     def _idle_one(self) -> Connection:
@@ -198,27 +213,60 @@ class Database:
     def _writing(self, work: Work[T], until: float) -> T:
         """Write; another process is waited for until then, so that those who wait behind each other wait together."""
         try:
+            self._check_file()
             connection = self._writer = self._writer or self._connect()
-            left = max(_LEAST, until - time.monotonic())
-            connection.execute(f"PRAGMA busy_timeout = {round(1_000 * left)}")
             try:
-                return _transaction(connection, "BEGIN IMMEDIATE", work)
+                _wait_until(connection, until)
+                done = self._transaction(connection, _TO_WRITE, work)
             finally:
                 if not _is_sound(connection):
                     self._writer = None
-        except sqlite3.Error as error:
+        except REPORTED as error:
             raise refusal(error, self.path, wait=self._wait) from error
+        self._shorten_log(connection)
+        return done
+
+    def _check_file(self) -> None:
+        """Raises StorageUnavailable where the path is no longer that of the file that was opened."""
+        if _file_at(self.path) != self._file:
+            raise replaced(self.path)
+
+    def _transaction(self, connection: Connection, begin: str, work: Work[T]) -> T:
+        connection.execute(begin)
+        try:
+            if begin == _TO_WRITE and connection.execute("PRAGMA user_version").fetchone()[0] != len(STEPS):
+                version_of(connection, self.path)
+            done = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            roll_back(connection)
+            raise
+        return done
+
+    def _shorten_log(self, connection: Connection) -> None:
+        """Begin the log anew once it is long. SQLite does so of its own accord only when nobody reads, and while
+        searches overlap somebody always does; so readers are waited for, for a moment."""
+        with suppress(OSError, sqlite3.Error):
+            size = os.stat(f"{self.path}-wal").st_size
+            if size <= self._log_max:
+                return
+            connection.execute(f"PRAGMA busy_timeout = {_LOG_WAIT_MS}")
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._log_max = 2 * size if busy else LOG_MAX
 
 
-def _transaction(connection: Connection, begin: str, work: Work[T]) -> T:
-    connection.execute(begin)
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """What tells the file from any other that may be at its path; None where there is none."""
     try:
-        done = work(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        roll_back(connection)
-        raise
-    return done
+        there = os.stat(path)
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
+
+
+def _wait_until(connection: Connection, until: float) -> None:
+    left = max(_LEAST, until - time.monotonic())
+    connection.execute(f"PRAGMA busy_timeout = {round(1_000 * left)}")
 
 
 def _is_sound(connection: Connection) -> bool:

@@ -16,6 +16,8 @@ def findings(context: DoctorContext) -> list[Finding]:
     try:
         path = locate(context.storage, Path(context.data_dir))
         return [Finding(str(path), ok=True, detail=f"{path.stat().st_size / 1_000_000:.1f} MB")]
+    except FileNotFoundError:
+        return [Finding(context.storage, ok=True, detail="its file is not there yet; the first start makes it")]
     except ConfigurationError as error:
         return [Finding(context.storage, ok=False, detail=error.message)]
     except OSError as error:

@@ -29,8 +29,11 @@ def locate(spec: str, data_dir: Path) -> Path:
     if not named:
         return Path(os.path.abspath(data_dir / FILE))
     try:
+        if "\0" in named:
+            raise ValueError("it holds a NUL character")
+        os.fsencode(named)
         return Path(os.path.abspath(Path(named).expanduser()))
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ConfigurationError(f"storage {spec}: the path cannot be used ({error}); write another one.") from None
 
 
@@ -49,7 +52,8 @@ def prepare(path: Path, *, data_dir: Path) -> None:
                 _make(path)
         mode = path.stat().st_mode
     except (FileNotFoundError, FileExistsError, NotADirectoryError):
-        raise ConfigurationError(f"{path.parent} is no directory; create it, or name a file somewhere else.") from None
+        parent = Path(os.path.realpath(path)).parent
+        raise ConfigurationError(f"{parent} is no directory; create it, or name a file somewhere else.") from None
     except OSError as error:
         raise _closed(path, error.strerror or "no reason given") from None
     if stat.S_ISDIR(mode):

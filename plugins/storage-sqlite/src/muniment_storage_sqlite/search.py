@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from muniment.ports import Audience, Found, SearchQuery, Selector
 from muniment.ranking import Comparison, Postings, Scores, margin, scores_of_all
 from muniment_storage_sqlite.audiences import listed
-from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, fetch
+from muniment_storage_sqlite.blocks import Blocks, Memories, Numbers, fetch, places
 from muniment_storage_sqlite.memories import HAS_ALL_TAGS, records, scopes_of
 
 
@@ -31,10 +31,22 @@ class _Part:
     def end(self) -> int:
         return self.start + len(self.memories.numbers)
 
+
+class _Readable:
+    """The live memories of all parts; a place counts through these."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self.parts = parts
+        self.numbers = np.concatenate([part.memories.numbers for part in parts])
+        self.lengths = np.concatenate([part.memories.lengths for part in parts])
+        self.scopes = listed(part.scope for part in parts)
+        self._order = np.argsort(self.numbers, kind="stable")
+        self._ascending = self.numbers[self._order]
+
     def places(self, numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
         """The places of the live memories among ``numbers``, and which of them these are."""
-        places, live = self.memories.places(numbers)
-        return self.start + places, live
+        at, live = places(self._ascending, numbers)
+        return self._order[at], live
 
 
 def search(
@@ -46,26 +58,25 @@ def search(
     for scope, generation in sorted(generations.items()):
         start = parts[-1].end if parts else 0
         parts.append(_Part(scope, start, blocks.memories(connection, scope, generation)))
-    total = parts[-1].end if parts else 0
-    if not total:
+    if not parts or not parts[-1].end:
         return []
-    numbers = np.concatenate([part.memories.numbers for part in parts])
-    meaning = np.full(total, -np.inf)
+    readable = _Readable(parts)
+    meaning = np.full(len(readable.numbers), -np.inf)
     passages = _passages(connection, blocks, parts, query)
     for part, of_part in passages:
         meaning[part.start : part.end] = of_part.estimates
     scores = scores_of_all(
         query.terms,
-        lengths=np.concatenate([part.memories.lengths for part in parts]),
-        by_term=_postings(connection, parts, query),
-        matching_tags=_matching_tags(connection, parts, total, query),
+        lengths=readable.lengths,
+        by_term=_postings(connection, readable, query),
+        matching_tags=_matching_tags(connection, readable, query),
         meaning=meaning,
-        selected=_selected(connection, parts, total, audience, selector),
+        selected=_selected(connection, readable, audience, selector),
     )
     candidates = _measured(scores, passages, query)
-    places = _by_id(connection, numbers, candidates)
-    ranked = scores.fuse(places, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit)
-    found = records(connection, [int(numbers[places[one.id]]) for one in ranked])
+    by_id = _by_id(connection, readable.numbers, candidates)
+    ranked = scores.fuse(by_id, fusion=query.fusion, min_score=query.min_score, offset=query.offset, limit=query.limit)
+    found = records(connection, [int(readable.numbers[by_id[one.id]]) for one in ranked])
     return [Found(memory, one) for memory, one in zip(found, ranked, strict=True)]
 
 
@@ -92,60 +103,60 @@ def _measured(scores: Scores, passages: Sequence[tuple[_Part, Comparison]], quer
     return candidates
 
 
-def _postings(connection: Connection, parts: Sequence[_Part], query: SearchQuery) -> dict[str, Postings]:
+def _postings(connection: Connection, readable: _Readable, query: SearchQuery) -> dict[str, Postings]:
     """The readable live memories that hold each term of the query."""
     found: dict[str, Postings] = {}
     for term in query.terms:
-        of_parts: list[tuple[Numbers, Numbers]] = []
-        for part in parts:
-            memories, frequencies = fetch(
-                connection, "SELECT memory, frequency FROM terms WHERE scope = ? AND term = ?", (part.scope, term)
-            )
-            places, live = part.places(memories)
-            of_parts.append((places, frequencies[live]))
-        places, frequencies = (np.concatenate(one) for one in zip(*of_parts, strict=True))
-        if len(places):
-            found[term] = Postings(places, frequencies)
+        memories, frequencies = fetch(
+            connection,
+            """
+            SELECT memory, frequency FROM json_each(?) AS readable
+            CROSS JOIN terms ON scope = readable.value AND term = ?
+            """,
+            (readable.scopes, term),
+        )
+        held_by, live = readable.places(memories)
+        if len(held_by):
+            found[term] = Postings(held_by, frequencies[live])
     return found
 
 
-def _matching_tags(connection: Connection, parts: Sequence[_Part], total: int, query: SearchQuery) -> Numbers:
+def _matching_tags(connection: Connection, readable: _Readable, query: SearchQuery) -> Numbers:
     """How many of the query's tags each memory has."""
-    matching = np.zeros(total, dtype=np.int64)
+    matching = np.zeros(len(readable.numbers), dtype=np.int64)
     if not query.tags:
         return matching
-    for part in parts:
-        memories, counts = fetch(
-            connection,
-            """
-            SELECT memory, count(*) FROM tags WHERE scope = ? AND tag IN (SELECT value FROM json_each(?))
-            GROUP BY memory
-            """,
-            (part.scope, listed(query.tags)),
-        )
-        places, live = part.places(memories)
-        matching[places] = counts[live]
+    memories, counts = fetch(
+        connection,
+        """
+        SELECT memory, count(*) FROM json_each(?) AS readable
+        CROSS JOIN tags ON scope = readable.value AND tag IN (SELECT value FROM json_each(?))
+        GROUP BY memory
+        """,
+        (readable.scopes, listed(query.tags)),
+    )
+    tagged, live = readable.places(memories)
+    matching[tagged] = counts[live]
     return matching
 
 
-def _selected(
-    connection: Connection, parts: Sequence[_Part], total: int, audience: Audience, selector: Selector
-) -> NDArray[np.bool_]:
+def _selected(connection: Connection, readable: _Readable, audience: Audience, selector: Selector) -> NDArray[np.bool_]:
     """Which memories the selector covers."""
-    selected = np.zeros(total, dtype=np.bool_)
+    selected = np.zeros(len(readable.numbers), dtype=np.bool_)
     covered = {scope for scope, _ in scopes_of(connection, audience, selector)}
-    for part in parts:
-        if part.scope not in covered:
-            continue
-        if not selector.tags:
-            selected[part.start : part.end] = True
-            continue
-        memories, _ = fetch(
-            connection,
-            f"SELECT number, 0 FROM memories WHERE scope = :scope AND deleted = 0 AND {HAS_ALL_TAGS}",
-            {"scope": part.scope, "tags": listed(selector.tags)},
-        )
-        selected[part.places(memories)[0]] = True
+    if not selector.tags:
+        for part in readable.parts:
+            selected[part.start : part.end] = part.scope in covered
+        return selected
+    memories, _ = fetch(
+        connection,
+        f"""
+        SELECT number, 0 FROM json_each(:scopes) AS covered
+        CROSS JOIN memories ON scope = covered.value AND deleted = 0 AND {HAS_ALL_TAGS}
+        """,
+        {"scopes": listed(covered), "tags": listed(selector.tags)},
+    )
+    selected[readable.places(memories)[0]] = True
     return selected
 
 

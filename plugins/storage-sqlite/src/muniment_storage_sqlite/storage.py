@@ -83,8 +83,9 @@ class SqliteStorage:
         await self._database.open()
 
     async def close(self) -> None:
-        """End what runs, and release the file."""
+        """End what runs, release the file, and forget what was read of it."""
         await self._database.close()
+        self._blocks = Blocks()
 
     async def migrate(self) -> tuple[str, ...]:
         """Bring the schema up to date; the names of the steps taken."""

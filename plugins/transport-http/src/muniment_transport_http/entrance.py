@@ -5,6 +5,7 @@ A path goes on as it was sent, percent-encoded, so that a name may hold a slash.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from urllib.parse import quote, urlsplit
 
 from muniment.errors import MunimentError
@@ -34,17 +35,18 @@ class Entrance(Doorway):
     def check(self, scope: Scope) -> None:
         """Nothing is refused by its path here."""
 
-    async def identify(self, scope: Scope) -> None:
+    async def identify(self, scope: Scope) -> Hashable:
         """Put who sends it into the scope; where credentials come from is for anybody."""
         if scope["path"] == self._metadata_path:
-            return
+            return None
         try:
-            scope[CALLER] = await self._served.caller(scope)
+            context = scope[CALLER] = await self._served.caller(scope)
         except Exception as error:
             refusal = self._served.shown(error, "asking who sends a request", scope)
             headers = self._served.challenge(refusal).items()
             fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
             raise TurnedAway(refusal, headers=fields) from None
+        return self._served.callers.counted(context.principal)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -7,7 +7,7 @@ Beside that path there is one document, for anybody: where credentials come from
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from urllib.parse import urlsplit
 
 from muniment.errors import InvalidInput, MunimentError, NotFound
@@ -60,10 +60,10 @@ class Admission(Doorway):
             refusal = InvalidInput("method", "every request is a POST of its own; nothing is streamed")
             raise TurnedAway(refusal, status=405, headers=[(b"allow", b"POST")])
 
-    async def identify(self, scope: Scope) -> None:
+    async def identify(self, scope: Scope) -> Hashable:
         """Put who sends it into the scope; the document is anybody's. What it sends, and takes, must be JSON."""
         if scope["path"] != PATH:
-            return
+            return None
         try:
             context = over_mcp(await self._callers.context(credentials(scope)))
             scope[CALLER] = context.model_copy(update={"request_id": noted(scope).id})
@@ -71,6 +71,7 @@ class Admission(Doorway):
             refusal = shown(error, f"asking who sends a request, request {noted(scope).id}")
             raise TurnedAway(refusal, headers=self._challenge(refusal)) from None
         _check_types(scope)
+        return self._callers.counted(context.principal)
 
     def _challenge(self, refusal: MunimentError) -> list[tuple[bytes, bytes]]:
         authenticator = self._callers.authenticator
