@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from muniment import limits
+from muniment import limits, sections
+from muniment.agent_models import SectionName
 from muniment.errors import InvalidInput
-from muniment.operations import OPERATIONS
+from muniment.inputs import refusal
+from muniment.operations import OPERATIONS, operation
 
 SECRET = "s3cr3t-value"
 
@@ -59,6 +64,46 @@ def test_fields_too_many_are_refused_without_a_look_at_each() -> None:
         OPERATIONS["memory.write"].parse({f"k{number}": SECRET for number in range(1_000)})
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_is_wide_makes_few_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever field, and whether an object or a list: the library makes an error of each part that is wrong, and
+    there may be millions."""
+    counts: list[int] = []
+
+    def counted(error: ValidationError) -> InvalidInput:
+        counts.append(error.error_count())
+        return refusal(error)
+
+    monkeypatch.setattr(operation, "refusal", counted)
+    wide = ({f"k{number}": SECRET for number in range(1_000)}, [{"k": SECRET}] * 1_000, [SECRET] * 1_000)
+    for field in OPERATIONS[name].input.model_fields:
+        for value in wide:
+            for sent in (value, [value], {"name": value}, {"daily": value}, {"soul": {"value": "x", "version": value}}):
+                with suppress(InvalidInput):
+                    OPERATIONS[name].parse({field: sent})
+    assert max(counts, default=0) < 100
+
+
+@pytest.mark.parametrize("path", ["sections.daily", "sections", "agent"])
+def test_the_first_unknown_field_is_named_at_any_depth(path: str) -> None:
+    """With the way to it."""
+    sent: dict[str, Any] = {f"k{number}": SECRET for number in range(1_000)}
+    for part in reversed(path.split(".")):
+        sent = {part: sent}
+    name = "section.sync" if "sections" in sent else "agent.register"
+    with pytest.raises(InvalidInput, match=rf"^{re.escape(path)}\.k0: no such field"):
+        OPERATIONS[name].parse({"mode": "patch", "runtime": "r", **sent} if "sections" in sent else sent)
+
+
+def test_a_value_of_too_many_parts_is_refused_without_a_look_at_each() -> None:
+    """What holds as many cannot be small enough."""
+    for sent in ({"items": [1] * 600_000}, {str(number): 1 for number in range(600_000)}):
+        with pytest.raises(InvalidInput, match=r"payload: holds more than 500,000 values"):
+            OPERATIONS["event.enqueue"].parse({"agent": {"name": "a", "instance": "1"}, "payload": sent})
+        with pytest.raises(InvalidInput, match=r"value: holds more than 500,000 values"):
+            sections.draft(SectionName.RUNTIME_META, sent, None, field="value")
+
+
 def test_each_pattern_is_said_in_words() -> None:
     """A regular expression is nothing to show to a person."""
     payloads: dict[str, dict[str, Any]] = {
@@ -66,7 +111,7 @@ def test_each_pattern_is_said_in_words() -> None:
         "project.identify": {"project": "%"},
         "agent.register": {"agent": {"name": "%", "instance": "1"}, "pods": []},
     }
-    for operation, payload in payloads.items():
+    for name, payload in payloads.items():
         with pytest.raises(InvalidInput) as refused:
-            OPERATIONS[operation].parse(payload)
+            OPERATIONS[name].parse(payload)
         assert "^" not in refused.value.message

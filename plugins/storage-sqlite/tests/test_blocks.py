@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from muniment import access
-from muniment.ports import Audience, Create, SearchQuery, Selector, Storage
+from muniment.ports import Audience, Create, Passages, PassageVector, SearchQuery, Selector, Space, Storage
 from muniment.ranking import Fusion
 from muniment_storage_sqlite import blocks
-from muniment_storage_sqlite.blocks import Blocks
+from muniment_storage_sqlite.blocks import Blocks, Memories
 
 Opened = Callable[..., AbstractAsyncContextManager[Storage]]
 Creation = Callable[[str, str], Create]
@@ -73,3 +77,60 @@ async def test_searches_are_right_where_nothing_is_kept(
         for owner in OWNERS * 2:
             found = await storage.search(Audience(owner), Selector(), query)
             assert [one.memory.id for one in found] == [f"m-{owner}"]
+
+
+async def test_a_block_is_made_once(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads need it at once: each would take the memory of another one."""
+    kept, made = Blocks(), list[str]()
+    together = threading.Barrier(4)
+
+    def fetch(connection: sqlite3.Connection, select: str, parameters: Any) -> Any:
+        made.append(select)
+        return blocks_fetch(connection, select, parameters)
+
+    blocks_fetch = blocks.fetch
+    monkeypatch.setattr(blocks, "fetch", fetch)
+
+    def asked() -> Memories:
+        with closing(sqlite3.connect(filled)) as connection:
+            together.wait(20)
+            return kept.memories(connection, 1, 1)
+
+    with ThreadPoolExecutor(4) as threads:
+        given = [one.result() for one in [threads.submit(asked) for _ in range(4)]]
+    assert len(made) == 1
+    assert all(one is given[0] for one in given)
+
+
+async def test_an_older_snapshot_replaces_nothing(filled: Path) -> None:
+    """It reads what it needs for itself; who comes later has what is newer."""
+    kept = Blocks()
+    with closing(sqlite3.connect(filled)) as connection:
+        newer = kept.memories(connection, 1, 2)
+        assert kept.memories(connection, 1, 1) is not newer
+        assert kept.memories(connection, 1, 2) is newer
+
+
+async def test_what_was_closed_is_read_anew(path: Path, opened: Opened, creation: Creation) -> None:
+    """A backup that took the file's place meanwhile comes to the same generations with other vectors."""
+    backup, space = path.with_suffix(".bak"), Space("s", "p", "m", 8, "mean", False, 10)
+
+    async def written(storage: Storage, memory: str, vector: int) -> list[str]:
+        vectors = (PassageVector(memory, np.eye(8, dtype=np.float32)[vector]),)
+        passages = Passages(space.id, frozenset({memory}), vectors, complete=True)
+        made = creation(memory, "word")
+        assert made.index is not None
+        await storage.apply(replace(made, index=replace(made.index, passages=passages)))
+        query = SearchQuery({}, frozenset(), np.eye(8, dtype=np.float32)[0], space.id, Fusion.weighted, 0.4, 0, 10)
+        return [one.memory.id for one in await storage.search(Audience("alice"), Selector(), query)]
+
+    async with opened(path) as storage:
+        await storage.register_space(space, np.eye(8, dtype=np.float32)[:1])
+        await storage.close()
+        shutil.copyfile(path, backup)
+        await storage.open()
+        assert await written(storage, "m-1", 0) == ["m-1"]
+        await storage.close()
+        backup.replace(path)
+        await storage.open()
+        assert await written(storage, "m-2", 5) == []

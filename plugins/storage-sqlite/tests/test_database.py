@@ -107,10 +107,76 @@ async def test_a_file_that_was_taken_away_is_not_made_anew(file: Database) -> No
     assert not file.path.exists()
 
 
+@pytest.mark.parametrize("is_write", [True, False])
+async def test_another_file_at_the_path_is_noticed(file: Database, is_write: bool) -> None:
+    """What were written to the one that is gone would be lost; put back, it is used again."""
+    call, away = file.write if is_write else file.read, file.path.with_suffix(".moved")
+    file.path.rename(away)
+    file.path.touch(mode=0o600)
+    with pytest.raises(StorageUnavailable, match="was removed or replaced"):
+        await call(lambda connection: connection.execute(COUNT).fetchone()[0])
+    away.rename(file.path)
+    assert await call(lambda connection: connection.execute(COUNT).fetchone()[0]) == 0
+
+
+async def test_a_file_that_a_newer_version_brought_further_is_not_written(file: Database) -> None:
+    """Although it was open before."""
+    with closing(sqlite3.connect(file.path, isolation_level=None)) as newer:
+        newer.execute(f"PRAGMA user_version = {len(schema.STEPS) + 1}")
+        for call in (file.write, file.write_beside):
+            with pytest.raises(ConfigurationError, match="upgrade"):
+                await call(
+                    lambda connection: connection.execute("INSERT INTO scopes (key, generation) VALUES ('x', 1)")
+                )
+        newer.execute(f"PRAGMA user_version = {len(schema.STEPS)}")
+    assert await file.write(lambda connection: connection.execute(COUNT).fetchone()[0]) == 0
+
+
+async def test_the_log_is_begun_anew_although_somebody_always_reads(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write waits for those who read while it is long, for a moment, and again when it is twice as long."""
+    monkeypatch.setattr(database, "LOG_MAX", 200_000)
+    monkeypatch.setattr(database, "_LOG_WAIT_MS", 1)
+    file, log = Database(path, path.parent / "data", 5.0), path.with_name(f"{path.name}-wal")
+    await file.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute(COUNT).fetchone() == (0,)
+        sizes = [await grown(file, log) for _ in range(8)]
+        assert sizes == sorted(sizes)
+        reader.execute("COMMIT")
+        later = [await grown(file, log) for _ in range(16)]
+    assert min(later) == 0
+    assert max(later[later.index(0) :]) < 400_000
+    await file.close()
+
+
+async def test_what_is_written_beside_waits_together(file: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As writes do: of many that wait for another process none waits for all that were before it."""
+    times = iter([100.0, 100.0, 100.0, 105.5])
+    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    waits = [await file.write_beside(lambda on: on.execute("PRAGMA busy_timeout").fetchone()[0]) for _ in range(2)]
+    assert waits == [5_000, 50]
+
+
 async def test_a_place_without_a_log_is_refused(path: Path) -> None:
     """SQLite keeps another journal there without a word, and then reads and writes wait for each other."""
     with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(ConfigurationError, match="local disk"):
         Database(path, path.parent, 1.0)._use_log(connection)  # pyright: ignore[reportPrivateUsage]
+
+
+async def grown(file: Database, log: Path) -> int:
+    """How large the log is after a write of some 100,000 bytes."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(
+            "INSERT INTO scopes (key, generation) VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET key = excluded.key",
+            (f"{connection.execute(COUNT).fetchone()[0]:0100000}",),
+        )
+
+    await file.write(write)
+    return log.stat().st_size
 
 
 def without_rollback(action: int, argument: str | None, *_: str | None) -> int:

@@ -15,7 +15,7 @@ import pytest
 from muniment import access
 from muniment.errors import ConfigurationError, MunimentError, NotFound, StorageUnavailable
 from muniment.ports import Audience, Create, Passages, PluginContext, Storage
-from muniment_storage_sqlite.place import FILE
+from muniment_storage_sqlite.place import FILE, locate
 from muniment_storage_sqlite.refusals import refusal
 from muniment_storage_sqlite.schema import APPLICATION, STEPS
 from muniment_storage_sqlite.storage import create
@@ -224,3 +224,28 @@ def without_rights(directory: Path) -> Generator[None]:
         if root:
             os.seteuid(0)
         directory.chmod(mode)
+
+
+@pytest.mark.parametrize("named", ["a\0b.db", "a\ud800.db"])
+def test_a_path_that_no_system_takes_is_refused(named: str, tmp_path: Path) -> None:
+    """Before anything is looked for."""
+    with pytest.raises(ConfigurationError, match="write another one"):
+        locate(f"sqlite:{named}", tmp_path)
+
+
+async def test_a_schema_that_is_no_text_is_damage(path: Path, opened: Opened) -> None:
+    """Python's module cannot even decode what SQLite says of it."""
+    async with opened(path):
+        pass
+    path.write_bytes(path.read_bytes().replace(b"team TEXT NOT NULL, share", b"team TEXT N\xf7T NULL, share"))
+    with pytest.raises(ConfigurationError, match="damaged"):
+        async with opened(path):
+            pass
+
+
+async def test_a_directory_that_a_link_points_into_is_named(path: Path, opened: Opened) -> None:
+    """It is the one that is missing, not the link's own."""
+    path.symlink_to(path.parent / "missing" / "memories.db")
+    with pytest.raises(ConfigurationError, match="missing is no directory"):
+        async with opened(path):
+            pass

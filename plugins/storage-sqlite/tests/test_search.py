@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from muniment.ports import (
 )
 from muniment.ranking import Fusion
 from muniment.reference import ReferenceStorage
+from muniment_storage_sqlite.blocks import Blocks
+from muniment_storage_sqlite.search import search as find
 
 Opened = Callable[..., AbstractAsyncContextManager[Storage]]
 Creation = Callable[[str, str], Create]
@@ -170,3 +173,32 @@ def search_for(made: random.Random) -> SearchQuery:
 async def found(storage: Storage, query: SearchQuery) -> Sequence[Found]:
     """Everything that matches, in order, with all scores."""
     return await storage.search(OWNER, Selector(), query)
+
+
+async def test_a_search_takes_as_many_statements_whatever_can_be_read(
+    path: Path, opened: Opened, creation: Creation
+) -> None:
+    """One a term, not one a term and scope."""
+    query = SearchQuery({"amber": 1.0, "cedar": 1.0}, frozenset({"kept"}), None, None, Fusion.weighted, None, 0, 1)
+    counts: list[int] = []
+    async with opened(path) as storage:
+        for number in range(1, 9):
+            made = creation(f"m-{number}", "amber cedar")
+            await storage.apply(replace(made, placement=access.own_placement(f"owner-{number}")))
+    kept = Blocks()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.execute("UPDATE scopes SET user = NULL")
+        for several in (2, 8):
+            connection.execute("DELETE FROM projects")
+            for number in range(1, several + 1):
+                connection.execute("INSERT INTO projects VALUES (?, ?, 'ann', 1, 0, 0)", (f"p-{number}", f"k-{number}"))
+                connection.execute("UPDATE scopes SET project = ? WHERE number = ?", (f"p-{number}", number))
+            statements = list[str]()
+            found = find(connection, kept, Audience("ann"), Selector(), query)
+            connection.set_trace_callback(statements.append)
+            assert find(connection, kept, Audience("ann"), Selector(), query) == found
+            connection.set_trace_callback(None)
+            assert len(found) == 1
+            counts.append(len(statements))
+    assert counts[0] == counts[1]
