@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -111,3 +112,36 @@ async def test_a_reader_may_leave_in_the_middle(used: Database) -> None:
     assert await used.snapshot(work) == ["t00"]
     assert {one for one in asyncio.all_tasks() - before if "_cursor" in repr(one)} == set()
     assert await used.snapshot(lambda session: read(used, session, query)) == WHOLE
+
+
+async def test_no_cursor_stays_with_the_server(used: Database, raw: Any) -> None:
+    """When a reader leaves in the middle, or is cancelled there: it would keep its snapshot for ten minutes."""
+    query = Query(THINGS, {"n": {"$gte": 0}}, "n", 1, {"n": 1})
+    reached = asyncio.Event()
+
+    async def opened() -> int:
+        return (await raw.client.admin.command("serverStatus"))["metrics"]["cursor"]["open"]["total"]
+
+    async def leave(session: Session) -> None:
+        await used.collection(THINGS).find_one({}, session=session)
+        coming = batches(used, session, query)
+        await anext(coming)
+        await coming.aclose()
+
+    async def stay(session: Session) -> None:
+        await used.collection(THINGS).find_one({}, session=session)
+        async for _ in batches(used, session, query):
+            reached.set()
+            await asyncio.sleep(0.01)
+
+    before = await opened()
+    await used.snapshot(leave)
+    assert await opened() == before
+    staying = asyncio.ensure_future(used.snapshot(stay))
+    await reached.wait()
+    staying.cancel()
+    await asyncio.wait((staying,))
+    gc.collect()
+    async with asyncio.timeout(20):
+        while await opened() > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)

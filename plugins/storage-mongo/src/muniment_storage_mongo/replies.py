@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bson.int64 import Int64
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
-from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError
+from pymongo.errors import AutoReconnect, PyMongoError, ServerSelectionTimeoutError
 from pymongo.topology_description import TOPOLOGY_TYPE
 
 from muniment_storage_mongo import packed
@@ -58,7 +59,7 @@ async def batches(database: Database, session: Session, query: Query) -> AsyncGe
         async for batch in _by_cursor(database, session, query):
             yield batch
         return
-    coming = asyncio.ensure_future(_first(database, session, query))
+    coming, identity = asyncio.ensure_future(_first(database, session, query)), 0
     try:
         while True:
             cursor = await coming
@@ -74,6 +75,8 @@ async def batches(database: Database, session: Session, query: Query) -> AsyncGe
     finally:
         coming.cancel()
         await asyncio.wait((coming,))
+        if identity:
+            await _end(database, query, identity)
 
 
 async def _first(database: Database, session: Session, query: Query) -> bytes | memoryview:
@@ -90,6 +93,13 @@ async def _cursor(database: Database, session: Session, query: Query, command: D
     of_collection = database.collection(query.collection).database
     answer = await of_collection.command(command, session=session, codec_options=DEFAULT_RAW_BSON_OPTIONS)
     return answer["cursor"].raw
+
+
+async def _end(database: Database, query: Query, identity: int) -> None:
+    """Let go of a cursor that was not read to its end; otherwise it would keep its snapshot for minutes."""
+    with suppress(PyMongoError):
+        of_collection = database.collection(query.collection).database
+        await of_collection.command({"killCursors": query.collection, "cursors": [Int64(identity)]})
 
 
 async def _by_cursor(database: Database, session: Session, query: Query) -> AsyncGenerator[Columns]:
