@@ -61,9 +61,9 @@ class PluggedEmbedder:
         before = task.cancelling() if task else 0
         try:
             return await answer
-        except MunimentError:
+        except (MunimentError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:  # also what is no Exception, such as the panic of a library in Rust
             if isinstance(error, asyncio.CancelledError) and task and task.cancelling() > before:
                 raise
             log.exception("the embedder %s raised what no embedder may", self.name)

@@ -71,6 +71,8 @@ def export(spec: str, directory: Path) -> Mapping[str, str]:
         known = recipe.read(directory)
         try:
             _write_graph(engine.loaded, known, directory / onnx_file.PLACES[0])
+        except OSError:
+            raise
         except Exception as error:
             raise CapabilityNotSupported(
                 f"embedder local:{found.configured}: PyTorch cannot write this model as ONNX ({type(error).__name__}: "

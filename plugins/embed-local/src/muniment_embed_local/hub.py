@@ -47,7 +47,7 @@ def offline() -> bool:
 
 def cached(weights: Weights, engine: EngineName) -> Path | None:
     """The model's snapshot in the hub's cache on this machine, if it has all that the engine needs."""
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     patterns: Mapping[str, Sequence[str]] = (
         {"ignore_patterns": [*_OTHER_FORMATS, *PICKLED]}
@@ -58,6 +58,8 @@ def cached(weights: Weights, engine: EngineName) -> Path | None:
         directory = _snapshot(weights, local_files_only=True, **patterns)
     except LocalEntryNotFoundError:
         return None
+    except HFValidationError as error:
+        raise unknown(weights.configured, "the model hub can have no model of that name") from error
     wanted = TORCH_WEIGHTS if engine == "torch" else onnx_file.PLACES
     return directory if any(found for pattern in wanted for found in directory.rglob(pattern)) else None
 

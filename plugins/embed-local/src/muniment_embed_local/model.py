@@ -155,12 +155,15 @@ class Model:
 
 @contextmanager
 def translated(model: str, refusal: Callable[[str], Exception]) -> Generator[None]:
-    """Turn a library's error into ``refusal`` of its first line, and memory that ran out into a refusal of its own."""
+    """Turn a library's error into ``refusal`` of its first line, and memory that ran out into a refusal of its own.
+
+    A library in Rust that panics raises what is no ``Exception``.
+    """
     try:
         yield
-    except (MunimentError, Unsupported):
+    except (MunimentError, Unsupported, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
         if not _is_out_of_memory(error):
             first = str(error).strip().partition("\n")[0][:200]
             raise refusal(f"{type(error).__name__}: {first}") from error
@@ -181,6 +184,6 @@ def _check_text(texts: Sequence[str]) -> None:
             ) from error
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Whether it is Python's, or a library's, each of which says so in words of its own."""
     return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))

@@ -179,7 +179,7 @@ def _longest(transformer: Mapping[str, Any], tokenizer: Mapping[str, Any], confi
 
 
 def _limit(value: object) -> int | None:
-    if not isinstance(value, int | float) or value < 1:
+    if not isinstance(value, int | float) or not value >= 1:  # also what is not a number
         raise Unsupported(f"it says that a text may have {value} tokens")
     return None if value > LONGEST else int(value)
 
@@ -253,5 +253,5 @@ def _read(file: Path, missing: object) -> object:
         if missing is None:
             raise Unsupported(f"it has no {file.name}", broken=True) from None
         return missing
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Unsupported(f"its {file.name} cannot be read ({type(error).__name__})", broken=True) from error

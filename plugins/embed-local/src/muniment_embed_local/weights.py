@@ -27,6 +27,7 @@ TORCH_WEIGHTS: Final = ("*.safetensors", *PICKLED)
 
 _ORGANISATION: Final = "sentence-transformers/"
 _NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 _PATH = re.compile(r"[./~\\]|[A-Za-z]:[\\/]")
 _SNAPSHOT = re.compile(r"models--(?P<name>.+)")
 _TITLE = re.compile(r"^#\s+(\S+)\s*$", re.MULTILINE)
@@ -68,13 +69,13 @@ def locate(value: str, *, named: str | None = None) -> Weights:
     ``named`` overrides what the model is called. Raises ConfigurationError for a path that holds no model,
     a value that cannot be a model's name, and a weights package that is broken or claimed twice.
     """
-    if _PATH.match(value):
+    if _PATH.match(value) and not _UNPRINTABLE.search(value):
         directory = _expanded(value)
         check_directory(directory, value)
         return Weights(named or identity(directory), value, directory, value)
     if not _NAME.fullmatch(value):
         raise ConfigurationError(
-            f"embedder local:{value}: this is neither a path nor a model's name; write local:NAME, "
+            f"embedder local:{_UNPRINTABLE.sub('?', value)}: this is neither a path nor a model's name; write local:NAME, "
             "local:ORGANISATION/NAME, or local:/path/to/directory.",
             model=value,
         )
@@ -139,7 +140,7 @@ def _has_transformer(directory: Path) -> bool:
     """Whether a module is a transformer, as in any model that lists none; models of word counts have no weights."""
     try:
         modules: object = json.loads((directory / "modules.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return True
     listed = cast("list[object]", modules) if isinstance(modules, list) else []
     kinds = [str(cast("dict[str, object]", one).get("type")) for one in listed if isinstance(one, dict)]

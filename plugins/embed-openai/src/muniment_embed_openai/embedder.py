@@ -12,13 +12,14 @@ import asyncio
 import importlib
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from muniment import plugin_options
-from muniment.errors import ConfigurationError, EmbedderUnavailable, InvalidInput
+from muniment.errors import ConfigurationError, EmbedderUnavailable, InvalidInput, MunimentError
 from muniment.inputs import storable
 from muniment.ports import PluginContext, Space, Vector, Vectors
 from muniment_embed_openai import DESCRIPTOR
@@ -58,6 +59,7 @@ class OpenAIEmbedder:
         self._provider: Provider | None = None
         self._space: Space | None = None
         self._entering = asyncio.Lock()
+        self._failure: tuple[float, MunimentError] | None = None
         self._batches = asyncio.Semaphore(self._options.concurrency)
         self._queries = asyncio.Semaphore(QUERIES_AT_ONCE)
 
@@ -83,9 +85,16 @@ class OpenAIEmbedder:
 
     async def space(self) -> Space:
         """The space, its dimensions learnt from a first answer. Raises EmbedderUnavailable, ConfigurationError."""
+        asked = time.monotonic()
         async with self._entering:
             if self._space is None:
-                self._space = await self._learnt()
+                if self._failure is not None and asked <= self._failure[0]:
+                    raise self._failure[1]  # whoever waited for it asks no server again
+                try:
+                    self._space = await self._learnt()
+                except MunimentError as error:
+                    self._failure = time.monotonic(), error
+                    raise
             return self._space
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -173,9 +182,18 @@ class OpenAIEmbedder:
     async def _connected(self) -> Provider:
         there = self._opened()
         if self._provider is None:
-            made = await asyncio.to_thread(_provider, self._model, self._options, there)
-            self._opened()
-            self._provider = self._provider or made
+            try:
+                made = await asyncio.to_thread(_provider, self._model, self._options, there)
+            except Exception as error:
+                cause = type(error).__name__  # alone: what the error says may have a proxy's password
+            else:
+                self._opened()
+                self._provider = self._provider or made
+                return self._provider
+            raise ConfigurationError(
+                f"embedder {self.name}: its client cannot be made ({cause}); check base_url, the variables for proxies "
+                "(HTTP_PROXY, HTTPS_PROXY, ALL_PROXY; SOCKS is not supported), SSL_CERT_FILE and SSLKEYLOGFILE."
+            )
         return self._provider
 
     def _opened(self) -> Access:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, LiteralString
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -47,7 +48,17 @@ def _written(name: LiteralString, pattern: str, problem: LiteralString) -> After
     return AfterValidator(check)
 
 
-_Url = Annotated[str, _written("base_url", _URL.pattern, _URL_PROBLEM)]
+def _parsable(value: str) -> str:
+    try:
+        host, port = (parts := urlsplit(value)).hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or port == 0 or not value.isascii() or not value.isprintable():
+        raise PydanticCustomError("base_url", "must have a host in ASCII, and a port of 1 to 65535 if any")
+    return value
+
+
+_Url = Annotated[str, _written("base_url", _URL.pattern, _URL_PROBLEM), AfterValidator(_parsable)]
 _Variable = Annotated[
     str,
     _written(

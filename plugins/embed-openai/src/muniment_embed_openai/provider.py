@@ -106,6 +106,8 @@ def _client(options: Options, access: Access) -> AsyncOpenAI:
         http_client=httpx2.AsyncClient(
             timeout=timeout,
             follow_redirects=False,
+            # Vectors hardly get smaller, and a small answer could unpack to a large one.
+            headers={"Accept-Encoding": "identity"},
             limits=httpx2.Limits(max_connections=CONNECTIONS_MAX),
             event_hooks={"response": [judge]},
         ),

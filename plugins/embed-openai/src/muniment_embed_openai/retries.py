@@ -41,8 +41,15 @@ async def judge(response: httpx2.Response) -> None:
     if not too_long and response.status_code == 429:
         await response.aread()
         too_long = is_used_up(said_in(response))
-    if too_long:
+    if too_long or not is_worth_it(response.status_code):
         response.headers["x-should-retry"] = "false"
+    elif response.headers.get("x-should-retry") == "true":
+        del response.headers["x-should-retry"]
+
+
+def is_worth_it(status: int) -> bool:
+    """Whether the same request may be answered later, whatever the server says of it."""
+    return status in (408, 409, 429) or status >= 500
 
 
 def is_used_up(said: Said) -> bool:

@@ -14,9 +14,12 @@ from typing import Any, Final, cast
 import httpx2
 
 _SHOWN_MAX: Final = 200
+_READ_MAX: Final = 400
+"""Characters of a message that are looked at; what comes after them is not shown."""
 _ECHO: Final = 16
-"""Characters in a row that a message and a text have in common where it repeats the text."""
+"""Letters and digits in a row that a message and a text have in common where it repeats the text."""
 _PIECE: Final = 6
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|.)", re.DOTALL)
 _CREDENTIAL = re.compile(r"(?i)\bbearer\s+\S+|\bsk-[\w*.-]+")
 
 
@@ -30,9 +33,10 @@ class Said:
 
     def shown(self, key: str | None, texts: Sequence[str]) -> str:
         """The first line of the message, and nothing of one that repeats a text; credentials taken out."""
-        message = _CREDENTIAL.sub("***", _without(key, self.message) if key else self.message)
+        read = self.message.strip()[:_READ_MAX]
+        message = _CREDENTIAL.sub("***", _without(key, read) if key else read)
         line = message.strip().partition("\n")[0][:_SHOWN_MAX].strip()
-        return "" if line.startswith("<") or _repeats(self.message, texts) else line
+        return "" if line.startswith("<") or _repeats(read, texts) else line
 
 
 def said_in(response: httpx2.Response) -> Said:
@@ -62,8 +66,18 @@ def _without(key: str, message: str) -> str:
 
 
 def _repeats(message: str, texts: Sequence[str]) -> bool:
-    """Whether a message holds a text, or 16 characters in a row of one."""
-    if any(len(text) < _ECHO and text.strip() and text in message for text in texts):
+    """Whether a message holds a text, or 16 letters and digits in a row of one, in any case, as it is or escaped."""
+    said, sent = _plain(_ESCAPE.sub(_unescaped, message)), [_plain(text) for text in texts]
+    if any(len(text) < _ECHO and text and text in said for text in sent):
         return True
-    runs = {message[place : place + _ECHO] for place in range(len(message) - _ECHO + 1)}
-    return any(run in text for text in texts for run in runs)
+    whole = "\n".join(sent)
+    return any(said[place : place + _ECHO] in whole for place in range(len(said) - _ECHO + 1))
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2]
+    return chr(int(code, 16)) if code else " "
