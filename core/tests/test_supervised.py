@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,3 +179,32 @@ def test_without_an_exit_code_there_is_none() -> None:
     """A process that leaves before is a refusal."""
     with pytest.raises(PluginError, match="it was not done: the process that did it ended with 0"):
         supervised("it was not done", lambda: os._exit(0))
+
+
+def test_an_exit_function_that_hangs_is_cut_off(tmp_path: Path) -> None:
+    """The report is there, and its exit code counts."""
+    hangs = "from muniment.cli import supervised; supervised.LEAVING = 1; atexit.register(time.sleep, 50)"
+    started = time.monotonic()
+    done = judged("raise ValueError", hangs, cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "not conformant (1 error" in done.stdout
+    assert time.monotonic() - started < 40
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_skipped(closed: str, tmp_path: Path) -> None:
+    """The exit code is that of the report, which nobody wanted to read; what a plugin prints is no part of it."""
+    command = script("raise ValueError", 'os.system("echo printed")')
+    done = subprocess.run(
+        f"{shlex.join(command)} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 1
+    assert "failed inside" not in done.stderr

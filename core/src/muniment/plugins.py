@@ -142,7 +142,7 @@ class Plugins:
             raise _Refused(f"muniment_plugins() gave a {type(strangers[0]).__name__}, not a Descriptor")
         descriptors = tuple(cast("list[Descriptor]", returned))
         for one in descriptors:
-            if problem := _contract_problem(one.contract):
+            if problem := contract_problem(one.contract):
                 cause, remedy = problem
                 raise _Refused(cause, descriptors, remedy)
         return descriptors
@@ -281,9 +281,9 @@ def resolve(path: str, plugin: str) -> Callable[..., Any]:
     return found
 
 
-def _contract_problem(contract: str) -> tuple[str, str] | None:
+def contract_problem(contract: object) -> tuple[str, str] | None:
     """What is wrong with a declared contract, and what to do."""
-    match = re.fullmatch(r"(\d+)\.(\d+)", contract)
+    match = re.fullmatch(r"([0-9]+)\.([0-9]+)", contract) if isinstance(contract, str) else None
     ours = "{}.{}".format(*CONTRACT)
     if match is None:
         return f"it declares contract {contract!r}, which is no version such as {ours}", _REPAIR

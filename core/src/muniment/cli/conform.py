@@ -110,8 +110,12 @@ def judge(
 
 
 def target_of(name: str, url: str | None) -> Target:
-    """The conformance target of an installed plugin. Raises PluginError, and NotRun where it can start nothing."""
+    """The conformance target of an installed plugin. Raises PluginError, NotJudged where it does not fit, and NotRun
+    where it can start nothing."""
     from muniment.config import redact
+    from muniment.conformance.ending import text_of
+    from muniment.conformance.fitting import fitting
+    from muniment.conformance.registry import NotJudged
     from muniment.conformance.target import NotRun
     from muniment.plugins import Plugins, resolve
 
@@ -120,13 +124,13 @@ def target_of(name: str, url: str | None) -> Target:
         raise PluginError(f"Plugin {name} brings no conformance target; ask its author for one.")
     make = resolve(descriptor.conformance, name)
     try:
-        return make() if url is None else make(url)
-    except (MunimentError, NotRun):
+        return fitting(make() if url is None else make(url), descriptor)
+    except (MunimentError, NotRun, NotJudged):
         raise
     except (Exception, SystemExit) as error:
         raise PluginError(
             f"{name} was not judged: its target {descriptor.conformance} raised {type(error).__name__} "
-            f"({redact(str(error))}); mend it."
+            f"({redact(text_of(error))}); mend it."
         ) from error
 
 

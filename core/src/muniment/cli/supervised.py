@@ -18,6 +18,9 @@ from typing import NoReturn
 
 from muniment.errors import PluginError
 
+LEAVING = 30
+"""Whole seconds that a plugin's exit functions have."""
+
 
 def supervised(what: str, work: Callable[[], int]) -> int:
     """The exit code of ``work``, as the command line gives it. Raises PluginError where its process ended before.
@@ -26,7 +29,7 @@ def supervised(what: str, work: Callable[[], int]) -> int:
     """
     if not hasattr(os, "fork"):
         return work()
-    (told, tell), (alive, living) = os.pipe(), os.pipe()
+    (told, tell), (alive, living) = _pipe(), _pipe()
     _flush()
     child = os.fork()
     if child == 0:
@@ -48,6 +51,17 @@ def supervised(what: str, work: Callable[[], int]) -> int:
         f"{what}: the process that did it {_ended(os.waitstatus_to_exitcode(status))} before it was finished; "
         f"see what in the plugin, or in its target, ends the process."
     )
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe whose ends are no standard streams, of which one may be closed: what is printed would go into it."""
+    import fcntl
+
+    ends = os.pipe()
+    reading, writing = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return reading, writing
 
 
 def _ended(code: int) -> str:
@@ -99,6 +113,7 @@ def _be_child(work: Callable[[], int], tell: int, alive: int) -> NoReturn:
 
         code = cli.exit_code_of(written)
         os.write(tell, f"{code}".encode())
+        _end_within(LEAVING)
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     finally:
         os._exit(code)
@@ -109,6 +124,14 @@ def _end_with_parent(alive: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _end_within(seconds: int) -> None:
+    """End this process then at the latest, whatever holds it up: its exit code is told."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+
+
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Both streams; one that is closed is None."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            stream.flush()

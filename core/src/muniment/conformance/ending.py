@@ -35,12 +35,20 @@ class Ended:
     cut_off: bool = False
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an exception; where the exception cannot say it, that."""
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"its __str__ raised {type(broken).__name__}"
+
+
 class Escaped(Exception):
     """What is no error, such as SystemExit, came out of a plugin; let go on, it would have ended the judge."""
 
     def __init__(self, escaped: BaseException) -> None:
         self.escaped = escaped
-        super().__init__(f"{type(escaped).__name__} came out of the plugin ({escaped})")
+        super().__init__(f"{type(escaped).__name__} came out of the plugin ({text_of(escaped)})")
 
 
 def without(missing: frozenset[Feature]) -> Ended:
@@ -60,18 +68,18 @@ def in_words(error: Exception, steps: tuple[str, ...]) -> Ended:
         case NotRun():
             raise error
         case NotExercised():
-            return Ended(Outcome.NOT_EXERCISED, str(error), steps=steps)
+            return Ended(Outcome.NOT_EXERCISED, text_of(error), steps=steps)
         case Broken():
             return Ended(Outcome.FAIL, error.what, error.expected, error.seen, steps)
         case Refused():
-            detail = f"an operation that must succeed was refused: {error}"
+            detail = f"an operation that must succeed was refused: {text_of(error)}"
             return Ended(Outcome.FAIL, detail, "an answer", f"refusal {error.code}", steps, refusal=error.code)
         case MunimentError():
-            return Ended(Outcome.FAIL, f"the plugin refused: {error}", "an answer", error.code, steps)
+            return Ended(Outcome.FAIL, f"the plugin refused: {text_of(error)}", "an answer", error.code, steps)
         case Escaped():
-            return _raised(error.escaped, str(error), steps)
+            return _raised(error.escaped, text_of(error), steps)
         case _:
-            return _raised(error, f"{_name(error)}: {error}", steps)
+            return _raised(error, f"{_name(error)}: {text_of(error)}", steps)
 
 
 def _raised(error: BaseException, detail: str, steps: tuple[str, ...]) -> Ended:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from muniment.conformance.invariant import Invariant, seat_of
 from muniment.conformance.invariants import (
@@ -51,6 +52,7 @@ from muniment.conformance.invariants import (
     words,
 )
 from muniment.conformance.target import Target
+from muniment.plugins import contract_problem
 
 _MODULES = (
     versions,
@@ -115,7 +117,7 @@ class NotJudged(Exception):
 class UnknownInvariant(NotJudged):
     """An id, or a family, that none of the invariants has that judge the plugin."""
 
-    def __init__(self, name: str, where: str, judged: Sequence[Invariant]) -> None:
+    def __init__(self, name: object, where: str, judged: Sequence[Invariant]) -> None:
         families = ", ".join(dict.fromkeys(one.family for one in judged))
         super().__init__(
             f"{where}: no invariant {name!r} judges it; write an id such as {judged[0].id}, or a family of {families}."
@@ -132,16 +134,30 @@ class UnlinkedFailure(NotJudged):
 
 
 def judging(target: Target) -> tuple[Invariant, ...]:
-    """The invariants of a target's seat and contract. Raises UnknownInvariant for an id in its known
-    failures, and UnlinkedFailure for one without a link."""
+    """The invariants of a target's seat and contract. Raises NotJudged for a contract that none of them is of, and for
+    known failures that are no mapping, UnknownInvariant for an id among these, and UnlinkedFailure for one without a
+    link."""
+    _refuse_contract(target)
     seat = seat_of(target)
     judged = tuple(one for one in INVARIANTS if seat in one.seats and target.is_of(one.since))
-    for known, link in target.known_failures.items():
+    known_failures = cast("object", target.known_failures)
+    if not isinstance(known_failures, Mapping):
+        raise NotJudged(
+            f"known_failures of {target.name}: this is a {type(known_failures).__name__}; map each id to a link."
+        )
+    for known, link in cast("Mapping[object, object]", known_failures).items():
         if known not in BY_ID:
             raise UnknownInvariant(known, f"known_failures of {target.name}", judged)
-        if not link.strip():
-            raise UnlinkedFailure(known, target)
+        if not isinstance(link, str) or not link.strip():
+            raise UnlinkedFailure(str(known), target)
     return judged
+
+
+def _refuse_contract(target: Target) -> None:
+    """Raises NotJudged where a target's contract is one that no plugin may have."""
+    if problem := contract_problem(target.contract):
+        cause, remedy = problem
+        raise NotJudged(f"contract of {target.name}: {cause}; {remedy}.")
 
 
 def select(target: Target, only: Sequence[str] | None) -> tuple[Invariant, ...]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from muniment import __version__
 from muniment.config import redact, redact_named
-from muniment.conformance.ending import Ended, against_known, declared, with_link, without
+from muniment.conformance.ending import Ended, against_known, declared, text_of, with_link, without
 from muniment.conformance.invariant import Invariant, features_of
 from muniment.conformance.isolation import InThread, isolated
-from muniment.conformance.registry import judging, select
+from muniment.conformance.registry import NotJudged, judging, select
 from muniment.conformance.report import Report, Result
 from muniment.conformance.target import EmbedderTarget, NotRun, StorageTarget, Target, TransportTarget
-from muniment.hookspecs import CONTRACT
 
 TIME_LIMIT = 120.0
 """Seconds for one invariant."""
@@ -47,17 +46,19 @@ async def run(
 
     ``seed`` None takes one from the clock; the report names it. ``timeout`` is in seconds for each invariant;
     after ``CUT_OFFS`` that took longer the run is stopped. ``url`` is what the target was made with, for the command
-    lines of the report. Raises UnknownInvariant, and NotRun where the target's component cannot be had.
+    lines of the report. Raises NotJudged where the target says what no report can hold, UnknownInvariant, and NotRun
+    where the target's component cannot be had.
     """
     chosen = select(target, only)
     seed = new_seed() if seed is None else seed
     versions = {**_versions(target), **await _described(target, timeout)}
+    configuration = _configured(target)
     results = await run_all(target, chosen, seed=seed, seconds=timeout, progress=progress)
     return Report(
         plugin=target.name,
         real=target.real,
         versions=versions,
-        configuration={name: redact_named(name, str(value)) for name, value in _configured(target).items()},
+        configuration=configuration,
         seed=seed,
         results=results,
         complete=len(chosen) == len(judging(target)),
@@ -125,36 +126,59 @@ def _versions(target: Target) -> dict[str, str]:
         plugin = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         plugin = "not installed as a distribution"
-    contract = ".".join(map(str, CONTRACT))
-    return {"muniment": __version__, "contract": contract, target.name: plugin}
+    return {"muniment": __version__, "contract": target.contract, target.name: plugin}
 
 
-def _configured(target: Target) -> dict[str, object]:
+def _configured(target: Target) -> dict[str, str]:
+    """What the target says of its configuration, redacted. Raises NotJudged, and NotRun."""
+    method = f"{type(target).__name__}.describe()"
+    try:
+        told: object = target.describe()
+    except NotRun:
+        raise
+    except Exception as error:
+        raise NotJudged(f"{method} raised {type(error).__name__} ({redact(text_of(error))}); mend it.") from error
     over = {} if target.over is None else {"over": target.over.name}
-    return {**target.describe(), **over}
+    return {**_facts(method, told), **over}
+
+
+def _facts(method: str, told: object) -> dict[str, str]:
+    """What ``method`` gave, redacted. Raises NotJudged unless that maps texts to texts."""
+    remedy = "return a mapping of texts, such as {'storage': 'postgresql://host/db'}"
+    if not isinstance(told, Mapping):
+        raise NotJudged(f"{method} gave a value of type {type(told).__name__}; {remedy}.")
+    facts: dict[str, str] = {}
+    for name, value in cast("Mapping[object, object]", told).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            kind = type(value if isinstance(name, str) else name).__name__
+            raise NotJudged(f"{method} gave a mapping with a value of type {kind}; {remedy}.")
+        facts[name] = redact_named(name, value)
+    return facts
 
 
 async def _described(target: Target, seconds: float) -> dict[str, str]:
-    """What the plugin says of its server or model; empty where it cannot be asked. Raises NotRun.
+    """What the plugin says of its server or model; empty where it cannot be asked. Raises NotRun, and NotJudged where
+    it says no texts.
 
     Where the server is comes from the target, and is another place for each run that starts its own.
     """
     probe = InThread(lambda: _ask(target))
     probe.start()
     try:
-        facts = await asyncio.wait_for(asyncio.wrap_future(probe.ended), seconds)
+        method, told = await asyncio.wait_for(asyncio.wrap_future(probe.ended), seconds)
     except NotRun:
         raise
     except Exception:
         return {}
-    return {name: redact_named(name, value) for name, value in facts.items() if name not in _OF_THE_RUN}
+    return {name: value for name, value in _facts(method, told).items() if name not in _OF_THE_RUN}
 
 
-async def _ask(target: Target) -> dict[str, str]:
+async def _ask(target: Target) -> tuple[str, object]:
+    """The method that was asked, and its answer."""
     if isinstance(target, EmbedderTarget):
         async with target.open() as embedder:
-            return {"model": (await embedder.space()).id}
+            return "space() of the embedder", {"model": (await embedder.space()).id}
     if isinstance(target, TransportTarget):
-        return {}
+        return "", {}
     async with cast("StorageTarget[Any]", target).open() as subject:
-        return dict(await subject.storage.describe())
+        return "describe() of the storage", await subject.storage.describe()

@@ -99,8 +99,8 @@ class Target:
 
     ``name`` is the plugin's (``storage-postgres``) and, as ``muniment-<name>``, its distribution, of which
     the report reads the version; set ``distribution`` where that differs. ``real`` is False for an emulated
-    backend. ``contract`` and ``capabilities`` repeat the descriptor's. ``known_failures`` map the id of an
-    invariant that is known not to hold to a link where that is being worked on; the report still says "not
+    backend. ``contract`` and ``capabilities`` are the descriptor's, or nothing is judged. ``known_failures`` map the
+    id of an invariant that is known not to hold to a link where that is being worked on; the report still says "not
     conformant", and one that holds after all is an error. ``over`` is what keeps the data of an embedder or a
     transport that is judged, None for the reference storage; whoever runs the suite sets it.
     """
