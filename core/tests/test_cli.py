@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,39 @@ def test_a_failure_is_one_line(
     assert part in done.stderr
 
 
+@pytest.mark.parametrize(("arguments", "lists"), [((), "  serve "), (("token",), "  revoke ")])
+def test_without_arguments_the_help_is_printed_as_it_is(arguments: tuple[str, ...], lists: str) -> None:
+    """With its lines, where a mistake is told; exit code 2, since nothing was done."""
+    done = run(*arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: ")
+    assert any(line.startswith(lists) for line in done.stderr.splitlines())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not run: this system has no full device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("plugins", "list"), ("--help",), ("conform", "reference", "--only", "READ-03")])
+def test_output_that_cannot_be_written_is_said_to_be(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """Whatever is printed, and at the end too; where standard error is full as well, the exit code is left."""
+    command = shlex.join([sys.executable, "-m", "muniment", *arguments])
+    told, untold = (
+        subprocess.run(
+            ["/bin/sh", "-c", f"{command} > /dev/full {elsewhere}"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+        for elsewhere in ("", "2>&1")
+    )
+
+    assert (told.returncode, untold.returncode, untold.stderr) == (1, 1, "")
+    assert told.stderr.startswith("muniment: The output could not be written (No space left on device); make room")
+    assert told.stderr.count("\n") == 1
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     """Only when asked for, a failure shows where it happened; the line comes last all the same."""
     done = run("--debug", "serve", "--storage", "acme:", cwd=tmp_path)
@@ -177,6 +211,18 @@ def test_doctor_checks_the_tables_of_transports(tmp_path: Path) -> None:
 
     assert done.returncode == 1, done.stdout
     assert "FAIL  transport transport-mcp: transport-mcp has no setting 'xyz'" in done.stdout
+
+
+@pytest.mark.parametrize("table", ["storage-sqlite]\nnope = 1", "storage-postgres]\npool = -1", "embed-local]\nx = 1"])
+def test_doctor_checks_the_tables_of_what_is_not_in_use(tmp_path: Path, table: str) -> None:
+    """A misspelt option there is found before it matters; what is well is said to be."""
+    (tmp_path / "muniment.toml").write_text(f"[plugins.{table}\n[plugins.storage-mongo]\npool_size = 3\n")
+    done = run("doctor", "--storage", "memory:", "--embedder", "none", cwd=tmp_path)
+    name, _, option = table.partition("]\n")
+
+    assert done.returncode == 1, done.stdout
+    assert f" {name}: {option.split(' ')[0]}, set in [plugins.{name}], is no option of the plugin" in done.stdout
+    assert "ok    storage storage-mongo: it takes its settings" in done.stdout
 
 
 def test_a_check_that_does_not_answer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from muniment.authentication.tokens import ApiTokens
 from muniment.cli import token
 from muniment.errors import ConfigurationError, StorageUnavailable, Unauthenticated
 from muniment.models import AuditRecord
-from muniment.ports import PluginContext
+from muniment.ports import PluginContext, StoredToken
 from muniment.reference import ReferenceData, ReferenceStorage
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -190,9 +191,11 @@ def test_every_page_is_listed(capsys: pytest.CaptureFixture[str], monkeypatch: p
     [
         (["--scope", "read"], 2, "--user"),
         (["--user", "alice"], 2, "--scope"),
-        (["--user", "alice", "--scope", "admin"], 1, "scope"),
-        (["--user", " ", "--scope", "read"], 1, "user"),
-        (["--user", "alice", "--group", "", "--scope", "read"], 1, "group"),
+        (["--user", "alice", "--scope", "admin"], 2, "--scope: 'admin' is none; the scopes are read"),
+        (["--user", "alice", "--scope", "read", "--scope", "agent=a"], 2, "--scope: agent"),
+        (["--user", "", "--scope", "read"], 2, "--user: it must have at least 1 character; correct it."),
+        (["--user", " ", "--scope", "read"], 2, "--user: is blank; give a name"),
+        (["--user", "alice", "--group", "", "--scope", "read"], 2, "--group: it must have at least 1 character"),
         (["--user", "alice", "--scope", "read", "--expires", "soon"], 2, "--expires"),
         (["--user", "alice", "--scope", "read", "--expires", "2001-01-01"], 2, "over already"),
     ],
@@ -226,3 +229,59 @@ def test_ends_that_are_none(text: str) -> None:
     """Nothing is guessed: 90 may mean days or seconds."""
     with pytest.raises(ConfigurationError, match="--expires"):
         token.end_of(text, NOW)
+
+
+def fails_at(monkeypatch: pytest.MonkeyPatch, printed: int) -> None:
+    """Let the disk be full at this line of a command's output."""
+    lines: list[object] = []
+
+    def echo(message: object = None, **_: object) -> None:
+        lines.append(message)
+        if len(lines) == printed:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("click.echo", echo)
+
+
+@pytest.mark.parametrize("printed", [1, 2])
+def test_a_secret_that_nobody_got_lets_nobody_in(
+    printed: int, data: ReferenceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it cannot be printed the token is revoked, and its trail says so."""
+    fails_at(monkeypatch, printed)
+    assert run("create", "--user", "alice", "--scope", "read") == 1
+
+    assert [row.token.revoked_at is not None for row in data.tokens.values()] == [True]
+    assert [one.action for one in trail(data)] == ["token.create", "token.revoke"]
+
+
+def test_what_is_said_of_a_secret_that_nobody_got(data: ReferenceData, tmp_path: Path) -> None:
+    """That the token is revoked, or the command that does it."""
+    error = OSError(errno.ENOSPC, "No space left on device")
+    (kept, gone) = (
+        StoredToken(id=id_, user="alice", groups=frozenset(), scopes=("read",), created_at=NOW) for id_ in ("ab", "cd")
+    )
+
+    assert "of token ab could not be written (No space left on device), so that" in token.taken_back(kept, {}, error)
+    said = token.taken_back(gone, {"storage": "acme:"}, error)
+    assert said.endswith("nor could it be revoked; do that with muniment token revoke cd.")
+
+
+def test_a_secret_is_not_made_for_a_closed_output(
+    data: ReferenceData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody would ever have it."""
+    monkeypatch.setattr("sys.stdout", None)
+    assert run("create", "--user", "alice", "--scope", "read") == 2
+    assert "Standard output is closed" in capsys.readouterr().err
+    assert data.tokens == {}
+
+
+def test_bytes_that_are_no_text_are_no_token(data: ReferenceData, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever storage there is is not asked for them; other tokens are revoked all the same."""
+    id_, _ = created(capsys, "--user", "alice", "--scope", "read")
+
+    assert run("revoke", "\udcff", id_) == 1
+    printed = capsys.readouterr()
+    assert f"{id_} of alice is revoked" in printed.out
+    assert "There is no token '\\udcff'; muniment token list" in printed.err

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from muniment import __version__
-from muniment.cli import logs
+from muniment.cli import logs, output
 from muniment.errors import ConfigurationError, MunimentError
 
 COMMANDS = {
@@ -77,6 +77,9 @@ def exit_code_of(work: Callable[[], object]) -> int:
         code = work()
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return MISCONFIGURED
     except click.ClickException as error:
         return _fail(_usage(error), MISCONFIGURED)
     except ConfigurationError as error:
@@ -84,20 +87,30 @@ def exit_code_of(work: Callable[[], object]) -> int:
     except MunimentError as error:
         return _fail(error.message, FAILED)
     except BrokenPipeError:
+        output.given_up()
         return FAILED
     except Exception as error:
-        id_ = uuid.uuid4().hex[:12]
-        return _fail(
-            f"Something failed inside ({type(error).__name__}, {id_}); run muniment --debug … for the details, "
-            f"and report it.",
-            FAILED,
-        )
+        return _fail(_unforeseen(error), FAILED)
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception) -> str:
+    if isinstance(error, OSError) and output.lost(error):
+        return f"The output could not be written ({error.strerror}); make room for it, or send it elsewhere."
+    id_ = uuid.uuid4().hex[:12]
+    return (
+        f"Something failed inside ({type(error).__name__}, {id_}); run muniment --debug … for the details, "
+        f"and report it."
+    )
 
 
 def _fail(message: str, code: int) -> int:
     logs.traceback_if_debugging()
-    click.echo(f"muniment: {' '.join(message.split())}", err=True)
+    try:
+        click.echo(f"muniment: {' '.join(message.split())}", err=True)
+    except OSError:
+        # Nobody can be told, and the exit code is left.
+        output.complaints_given_up()
     return code
 
 

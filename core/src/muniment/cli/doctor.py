@@ -16,7 +16,7 @@ from muniment.cli import options
 
 if TYPE_CHECKING:
     from muniment.config import Settings
-    from muniment.hookspecs import Finding
+    from muniment.hookspecs import Descriptor, Finding
     from muniment.plugins import Plugins
 
 PATIENCE = 60.0
@@ -38,7 +38,7 @@ def command(**flags: Any) -> int:
     _print_configuration(loaded)
     findings: list[Finding] = []
     # What was found is told before a storage that opens mends it, and what has changed by that after.
-    for check in (installed, tables, hooks, storage, mended, embedder, transports, authentication):
+    for check in (installed, tables, hooks, storage, mended, embedder, transports, unused, authentication):
         with standard_streams.aside():
             found = within(PATIENCE, check.__name__, lambda check=check: check(plugins, loaded))
         for finding in found:
@@ -132,6 +132,40 @@ def transports(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
 
             found.extend(_refusals(f"transport {name}", look))
     return found
+
+
+def unused(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """That each storage and embedder takes the table that the configuration has for it, although it is not in use."""
+    in_use = {value.partition(":")[0].lower() for value in (loaded.storage, loaded.embedder)}
+    found: list[Finding] = []
+    for one in plugins.descriptors:
+        if one.kind != "transport" and one.name in loaded.plugins and not in_use & set(one.schemes):
+            found.extend(_takes_its_table(one, plugins, loaded))
+    return found
+
+
+_VALUES = ("", "x", "//localhost/x")
+"""What may stand behind a scheme. A plugin reads its options once it knows what to make, and nothing is opened."""
+
+
+def _takes_its_table(descriptor: Descriptor, plugins: Plugins, loaded: Settings) -> Sequence[Finding]:
+    """A finding, or none where no value is one of the plugin's: a refusal of the value says nothing of the table."""
+    from muniment.errors import ConfigurationError, MunimentError
+    from muniment.hookspecs import Finding
+
+    subject = f"{descriptor.kind} {descriptor.name}"
+    make = plugins.storage if descriptor.kind == "storage" else plugins.embedder
+    for value in _VALUES:
+        try:
+            make(f"{descriptor.schemes[0]}:{value}", loaded)
+        except ConfigurationError as error:
+            if "option" in error.details:
+                return [Finding(subject, False, f"{error.message} ({error.code})")]
+        except MunimentError:
+            continue
+        else:
+            return [Finding(subject, True, "it takes its settings")]
+    return []
 
 
 def vectors(plugins: Plugins, loaded: Settings) -> Sequence[Finding]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from muniment.cli import options
-from muniment.errors import ConfigurationError, NotFound
+from muniment.cli import options, output
+from muniment.errors import ConfigurationError, InvalidInput, MunimentError, NotFound
 
 if TYPE_CHECKING:
     from muniment.authentication.audited_tokens import AuditedTokens
@@ -60,9 +61,35 @@ def create(user: str, groups: tuple[str, ...], scopes: tuple[str, ...], expires:
     A user of an OpenID provider is spelled as it is when it signs in, such as corp:alice.
     """
     end = end_of(expires, datetime.now(UTC))
-    secret, kept = _run(flags, lambda tokens: tokens.create(user, frozenset(groups), scopes, end), lasting=True)
-    click.echo(f"muniment: token {kept.id} of {kept.user}, {_until(kept)}; its secret is not shown again", err=True)
-    click.echo(secret)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise ConfigurationError("Standard output is closed, and the secret goes there alone; leave it open.")
+    try:
+        secret, kept = _run(flags, lambda tokens: tokens.create(user, frozenset(groups), scopes, end), lasting=True)
+    except InvalidInput as error:
+        raise ConfigurationError(_mistake(error)) from None
+    try:
+        click.echo(f"muniment: token {kept.id} of {kept.user}, {_until(kept)}; its secret is not shown again", err=True)
+        click.echo(secret)
+    except OSError as error:
+        output.given_up()
+        output.complaints_given_up()
+        raise MunimentError(taken_back(kept, flags, error)) from None
+
+
+def _mistake(error: InvalidInput) -> str:
+    """What is wrong with an option, and what to do."""
+    said = error.message.removeprefix(f"{error.field}: ").replace("String should", "it must")
+    return f"--{error.field}: {said}" + ("." if "; " in said else "; correct it.")
+
+
+def taken_back(token: StoredToken, flags: dict[str, Any], error: OSError) -> str:
+    """Revoke a token whose secret nobody has; what is to be said of it."""
+    said = f"The secret of token {token.id} could not be written ({error.strerror})"
+    try:
+        _run(flags, lambda tokens: tokens.revoke(token.id))
+    except Exception:
+        return f"{said}, nor could it be revoked; do that with muniment token revoke {token.id}."
+    return f"{said}, so that it was revoked; make another where there is room for it."
 
 
 @command.command("list", short_help="List all tokens.")
@@ -81,14 +108,23 @@ def revoke(ids: tuple[str, ...], **flags: Any) -> None:
     """End tokens at once: from the next request on, none of them proves anybody."""
 
     async def all_of_them(tokens: AuditedTokens) -> list[tuple[str, StoredToken | None]]:
-        return [(one, await tokens.revoke(one)) for one in ids]
+        return [(one, await tokens.revoke(one) if _can_be_kept(one) else None) for one in ids]
 
     revoked = _run(flags, all_of_them)
     for _, token in revoked:
         if token is not None:
             click.echo(f"{token.id} of {token.user} is revoked.")
     if unknown := [one for one, token in revoked if token is None]:
-        raise NotFound(f"There is no token {', '.join(unknown)}; muniment token list shows all there are.")
+        raise NotFound(f"There is no token {', '.join(map(_shown, unknown))}; muniment token list shows all there are.")
+
+
+def _can_be_kept(id_: str) -> bool:
+    """Whether it is a text: bytes of the command line that are none cannot be asked for."""
+    try:
+        id_.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @command.command("history", short_help="Show who made and revoked tokens.")
@@ -170,6 +206,10 @@ def end_of(text: str, now: datetime) -> datetime | None:
     if end <= now:
         raise ConfigurationError(f"--expires {text} is over already; give a later date.")
     return end
+
+
+def _shown(id_: str) -> str:
+    return id_ if _can_be_kept(id_) else ascii(id_)
 
 
 def _until(token: StoredToken) -> str:
