@@ -170,6 +170,15 @@ def test_a_misspelt_key_is_named_in_every_table() -> None:
         ({"MUNIMENT_PLATFORM": "perhaps"}, "", {}, ["platform", "MUNIMENT_PLATFORM", "boolean"]),
         ({}, "memory_cue = []", {}, ["memory_cue", "muniment.toml", "boolean"]),
         ({"MUNIMENT_AGENT": "a/1"}, "", {"platform": True}, ["agent (MUNIMENT_AGENT)", "platform (--platform)"]),
+        ({}, f"a = {'[' * 3_000}{']' * 3_000}", {}, ["muniment.toml", "nested too deeply"]),
+        ({}, f"a = {'1' * 10_000}", {}, ["muniment.toml", "a number with too many digits"]),
+        ({}, 'data_dir = "\\u0000"', {}, ["data_dir", "muniment.toml", "control character"]),
+        ({}, 'data_dir = "a\\nb"', {}, ["data_dir", "muniment.toml", "control character"]),
+        ({}, 'data_dir = ""', {}, ["data_dir", "muniment.toml", "is blank"]),
+        ({}, "data_dir = 1", {}, ["data_dir", "muniment.toml", "must be a text; correct it"]),
+        ({}, "embed_timeout = true", {}, ["embed_timeout", "muniment.toml", "must be a number of seconds"]),
+        ({}, '"" = 1', {}, ['"", set in', "muniment.toml", "is no setting"]),
+        ({}, '[limits]\n"" = 1', {}, ['limits."", set in', "muniment.toml", "is no setting"]),
     ],
 )
 def test_what_is_wrong_is_refused(
@@ -191,6 +200,25 @@ def test_what_is_wrong_is_refused(
     assert "\n" not in refusal.value.message
     for part in parts:
         assert part in refusal.value.message
+
+
+@pytest.mark.parametrize("key", ["AUTH", "LIMITS", "PLUGINS"])
+def test_json_that_is_nested_too_deeply_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any other that is wrong."""
+    monkeypatch.setenv(f"MUNIMENT_{key}", "[" * 100_000)
+
+    with pytest.raises(ConfigurationError, match="a JSON object"):
+        Settings.load()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="not run: this system has no pipes with names")
+def test_only_files_are_read() -> None:
+    """A pipe may never end, and is refused by its name; the null device is an empty file."""
+    os.mkfifo("pipe.toml")
+    with pytest.raises(ConfigurationError, match=r"pipe\.toml is no file but a pipe"):
+        Settings.load({"config": "pipe.toml"})
+
+    assert Settings.load({"config": os.devnull}).origin("user") == "default"
 
 
 def test_a_file_that_is_not_text() -> None:

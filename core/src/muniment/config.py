@@ -12,6 +12,7 @@ import getpass
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from muniment import local_paths
 from muniment.authentication.settings import NOBODY_IS_ASKED, AuthSettings
 from muniment.errors import ConfigurationError
 from muniment.limits import PROJECT_KEY_PATTERN
-from muniment.models import Agent, Name
+from muniment.models import Agent, Name, refuse_control_characters
 from muniment.serving.settings import LimitSettings
 
 PREFIX = "MUNIMENT_"
@@ -115,7 +116,7 @@ def _auth(value: object) -> object:
         return NOBODY_IS_ASKED
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"must be none, or a JSON object; or use an [auth] table in {FILE_NAME}") from None
 
 
@@ -125,8 +126,25 @@ def _limits(value: object) -> object:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"must be a JSON object; or use a [limits] table in {FILE_NAME}") from None
+
+
+def _directory(value: object) -> object:
+    if not isinstance(value, str | Path):
+        raise ValueError("must be a text; correct it")
+    text = str(value)
+    if not text.strip():
+        raise ValueError("is blank; give a directory, or leave it out")
+    refuse_control_characters(text)
+    return value
+
+
+def _seconds(value: object) -> object:
+    """A truth value would count as one second."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number of seconds, such as 10; correct it")
+    return value
 
 
 def _absolute(value: Path) -> Path:
@@ -147,7 +165,7 @@ class Settings(BaseSettings):
     embedder: Annotated[str, AfterValidator(_has_scheme_or_none), AfterValidator(local_paths.absolute_in)] = Field(
         default="local:all-MiniLM-L6-v2", description="what turns text into vectors, or none"
     )
-    data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
+    data_dir: Annotated[Path, BeforeValidator(_directory), AfterValidator(_absolute)] = Field(
         default_factory=default_data_dir, description="the directory for what plugins keep on this machine"
     )
     user: Name = Field(default_factory=default_user, description="whose memories a local client reads and writes")
@@ -170,7 +188,7 @@ class Settings(BaseSettings):
     limits: Annotated[LimitSettings, NoDecode, BeforeValidator(_limits)] = Field(
         default=LimitSettings(), description="how often and how much each caller over a network may ask"
     )
-    embed_timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = Field(
+    embed_timeout: Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=600, allow_inf_nan=False)] = Field(
         default=10.0, description="seconds that a call waits for the embedder before it goes on without"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -212,7 +230,7 @@ class Settings(BaseSettings):
             settings = cls(**given)
         except ValidationError as error:
             raise _refusal(error, cls, origins) from None
-        except SettingsError:
+        except (SettingsError, RecursionError):
             raise ConfigurationError(
                 f"plugins, set by {PREFIX}PLUGINS, must be a JSON object of objects; correct it, or use "
                 f"[plugins.NAME] tables in {FILE_NAME}."
@@ -318,6 +336,7 @@ def _usual_file() -> Path | None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
+        _refuse_endless(file)
         content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigurationError(f"There is no file {file}; correct --config or {PREFIX}CONFIG.") from None
@@ -327,12 +346,25 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file} is not UTF-8; save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file} is not valid TOML: {error}; correct that place.") from None
+    except RecursionError:
+        raise ConfigurationError(f"{file} is nested too deeply to be read; write what it says with less.") from None
+    except ValueError:
+        raise ConfigurationError(f"{file} holds a number with too many digits to be read; correct it.") from None
     return {key: _beside(file, key, value) for key, value in content.items()}
+
+
+def _refuse_endless(file: Path) -> None:
+    """Raises ConfigurationError for what may be waited on for ever, such as a pipe; the null device is like a file."""
+    found = file.stat()
+    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
+        return
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != Path(os.devnull).stat().st_rdev:
+        raise ConfigurationError(f"{file} is no file but a pipe, a socket or a device; name a file.")
 
 
 def _beside(file: Path, key: str, value: object) -> object:
     """A path in a file is relative to the file's directory: who reads the file may be started anywhere."""
-    if not isinstance(value, str) or key not in ("storage", "embedder", "data_dir"):
+    if not isinstance(value, str) or not value or key not in ("storage", "embedder", "data_dir"):
         return value
     locate = local_paths.absolute if key == "data_dir" else local_paths.absolute_in
     return locate(value, file.parent)
@@ -357,7 +389,7 @@ def _refuse_unknown(
     in_file = tuple(key for key in known if key != "config")
     for key in content:
         if key not in in_file:
-            raise _unknown(key, str(file), nearest(key, in_file))
+            raise _unknown(_written(key), str(file), nearest(key, in_file))
 
 
 _UNKNOWN_KEY: Final = "extra_forbidden"
@@ -375,6 +407,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names) or 'none'}."
+
+
+def _written(key: str) -> str:
+    """A key as a file has it: what is no bare one in quotes, so that an empty one is seen."""
+    return key if re.fullmatch(r"[\w-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _unknown(key: str, place: str, hint: str) -> ConfigurationError:
@@ -400,7 +437,7 @@ def _refusal(error: ValidationError, settings: type[BaseModel], origins: Mapping
     key, path = parts[0], ".".join(parts)
     place = origins.get(key, "default")
     if first["type"] == _UNKNOWN_KEY and (table := _table(settings, parts[:-1])) is not None:
-        return _unknown(path, place, nearest(parts[-1], table.model_fields))
+        return _unknown(".".join(map(_written, parts)), place, nearest(parts[-1], table.model_fields))
     shown = f" (in {place})" if place != "default" else ""
     return ConfigurationError(f"{path}{shown}: {problem(first)}.", key=key)
 

@@ -58,11 +58,16 @@ class EmbeddingState(StrEnum):
     OFF = "off"
 
 
+def refuse_control_characters(text: str) -> None:
+    """Raises ValueError for a text that no line of a terminal or a log can hold."""
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text):
+        raise ValueError("holds a control character or a line break; remove it")
+
+
 def _name(text: str) -> str:
     if not text.strip():
         raise ValueError("is blank; give a name")
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text):
-        raise ValueError("holds a control character or a line break; remove it")
+    refuse_control_characters(text)
     return text
 
 
