@@ -40,7 +40,7 @@ async def estate(world: World, key: str = "acme/estate", *, owner: str = "alice"
     for group, access in ((WRITERS, "rw"), (READERS, "ro"), (SPARE, "ro")):
         await alice("project.share", project=key, group=group, access=access)
     live = await alice("memory.write", content=TEXT, tags=[TAG], project=key)
-    gone = await alice("memory.write", content=f"Gone: {TEXT}", project=key)
+    gone = await alice("memory.write", content=f"Gone: {TEXT}", tags=[TAG], project=key)
     await alice("memory.delete", id=gone["id"])
     return Estate(alice, key, identified["project"]["id"], live["id"], gone["id"])
 
@@ -95,6 +95,14 @@ def changing(world: World) -> Iterator[tuple[Operation, Recipe]]:
     for operation, build in every_operation(world):
         if not operation.read_only and operation.name not in OWN_ANSWER:
             yield operation, build
+
+
+def of_either(place: Estate, payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """An input as it is, and where it names the live memory or the deleted one, the same for the other."""
+    yield payload
+    others = {place.live: place.gone, place.gone: place.live}
+    if payload.get("id") in others:
+        yield {**payload, "id": others[payload["id"]]}
 
 
 def hidden_code(operation: Operation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from muniment.conformance.answers import found
@@ -11,18 +11,24 @@ from muniment.conformance.estate import (
     OWN_ANSWER,
     OWNERS_ONLY,
     READERS,
+    TAG,
     WRITERS,
     Estate,
     changing,
     estate,
     every_operation,
     hidden_code,
+    of_either,
 )
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.target import Refused
-from muniment.conformance.world import Caller, World, holds, same
+from muniment.conformance.world import Answer, Caller, World, holds, same
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
+WAYS: tuple[dict[str, Any], ...] = ({}, {"tags": [TAG]}, {"scope": "user"}, {"scope": "project"})
+"""How a list or a search may be narrowed by one who names no project."""
+MANY = 100
+"""Groups of one caller that hold no grant."""
 
 
 @RULES(
@@ -37,26 +43,58 @@ async def no_grant(world: World) -> None:
         if operation.name not in OWN_ANSWER:
             async with world.unchanged(f"a {operation.name} without a grant"):
                 for stranger in strangers:
-                    await stranger.refused(hidden_code(operation), operation.name, **payload)
+                    for either in of_either(place, payload):
+                        await stranger.refused(hidden_code(operation), operation.name, **either)
         await place.owner(operation.name, **payload)
     place = await estate(world, "acme/closed")
     for stranger in strangers:
-        await _sees_nothing(world, stranger, place)
+        same("the projects that a stranger lists", (await stranger("project.list"))["items"], [])
+    own = await _holdings(strangers[0])
+    for stranger in strangers:
+        await _sees_its_own(world, stranger, place, own)
     await _registers_its_own(strangers[0], place)
 
 
-async def _sees_nothing(world: World, stranger: Caller, place: Estate) -> None:
-    mine = (await stranger("memory.write", content="mallory's own deed"))["id"]
+async def _holdings(stranger: Caller) -> set[str]:
+    """The ids of a stranger's projects and memories: two of each kind, so that every list of them has a second page."""
+    ids: set[str] = set()
+    for key in ("acme/mallorys", "acme/mallorys-too"):
+        ids.add((await stranger("project.identify", project=key))["project"]["id"])
+        for where in ({}, {"project": "acme/mallorys"}):
+            for content in ("mallory's own deed", "mallory's deleted deed"):
+                ids.add((await stranger("memory.write", content=content, tags=[TAG], **where))["id"])
+            await stranger("memory.delete", id=(await stranger("memory.list", limit=1, **where))["items"][0]["id"])
+    return ids
+
+
+async def _sees_its_own(world: World, stranger: Caller, place: Estate, own: set[str]) -> None:
+    for operation, query in _lists():
+        listed = [item["id"] for item in await _two_pages(stranger, operation, query)]
+        same(f"what of others {operation} gives for {query}", [one for one in listed if one not in own], [])
+    for client in (stranger, await world.without_embedder(stranger)):
+        for way in WAYS:
+            query = {"query": f"deeds {FRAGMENT} deed", **way}
+            hits = [hit["memory"]["id"] for hit in await _two_pages(client, "memory.search", query)]
+            same(f"whether the caller's own memories are hits of {query}", bool(own & set(hits)), True)
+            same(f"what of others memory.search gives for {query}", [one for one in hits if one not in own], [])
+        owner_hits = found(await place.owner.at(client.client)("memory.search", query=f"{FRAGMENT} {TAG}", limit=50))
+        same("whether the owner's memory is the owner's hit", place.live in owner_hits, True)
+
+
+def _lists() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "project.list", {}
     for deleted in (False, True):
-        page = await stranger("memory.list", deleted=deleted)
-        others = [memory["id"] for memory in page["items"] if memory["last_edited_by"] != "mallory"]
-        same(f"others' memories in a list, deleted {deleted}", others, [])
-    hits = found(await stranger("memory.search", query=f"deeds {FRAGMENT} deed", limit=50))
-    same("whether the caller's own memory is a hit", mine in hits, True)
-    same("whether another's memory is a hit", place.live in hits, False)
-    same("the projects that a stranger lists", (await stranger("project.list"))["items"], [])
-    owner_hits = found(await place.owner("memory.search", query=FRAGMENT, limit=50))
-    same("whether the owner's memory is the owner's hit", place.live in owner_hits, True)
+        for way in WAYS:
+            yield "memory.list", {"deleted": deleted, **way}
+
+
+async def _two_pages(caller: Caller, operation: str, query: dict[str, Any]) -> list[Answer]:
+    """The items of a page of one, and of one after it of as many as there may be."""
+    page = await caller(operation, **query, limit=1)
+    items: list[Answer] = list(page["items"])
+    if page["cursor"] is not None:
+        items += (await caller(operation, **query, limit=50, cursor=page["cursor"]))["items"]
+    return items
 
 
 async def _registers_its_own(stranger: Caller, place: Estate) -> None:
@@ -144,7 +182,11 @@ async def same_answer(world: World) -> None:
     mallory = world.caller("mallory")
     place = await estate(world)
     absent = Estate(place.owner, "acme/absent", place.project, _like(place.live), _like(place.gone))
-    pairs = [(operation, build(place), build(absent)) for operation, build in every_operation(world)]
+    pairs = [
+        (operation, hidden, missing)
+        for operation, build in every_operation(world)
+        for hidden, missing in zip(of_either(place, build(place)), of_either(absent, build(absent)), strict=True)
+    ]
     for operation, hidden, missing in pairs:
         if operation.name in OWN_ANSWER:
             continue
@@ -174,9 +216,12 @@ def _like(memory: str) -> str:
     return "".join("0" if character not in "-0" else "1" if character == "0" else "-" for character in memory)
 
 
-@RULES("ACC-05", "Of several groups the strongest grant counts; a revoked grant counts from the next call.")
+@RULES(
+    "ACC-05", "Of several groups, however many, the strongest grant counts; a revoked grant counts from the next call."
+)
 async def strongest(world: World) -> None:
     place = await estate(world)
+    await _among_many(world, place)
     both = await world.second(world.caller("bob", READERS, WRITERS, "strangers"))
     await both("memory.patch", id=place.live, old_string=FRAGMENT, new_string="east tower")
     await place.owner("project.share", project=place.key, group=WRITERS, access="ro")
@@ -197,3 +242,20 @@ async def strongest(world: World) -> None:
         expected="the memory as it was",
         seen="another",
     )
+
+
+async def _among_many(world: World, place: Estate) -> None:
+    """A grant counts wherever its group stands among those that a caller is in."""
+    for first in ("a", "z"):
+        others = [f"{first}-{number:03}" for number in range(MANY)]
+        reader, writer = world.caller("rita", READERS, *others), world.caller("will", WRITERS, *others)
+        for caller in (reader, writer):
+            what = f"{caller.user} in {MANY} groups called {first} and one with a grant"
+            same(f"what {what} reads", (await caller("memory.get", id=place.live))["id"], place.live)
+            listed = [memory["id"] for memory in (await caller("memory.list"))["items"]]
+            same(f"whether the memory is listed to {what}", place.live in listed, True)
+            hits = found(await caller("memory.search", query=FRAGMENT))
+            same(f"whether the memory is found by {what}", place.live in hits, True)
+            projects = [project["id"] for project in (await caller("project.list"))["items"]]
+            same(f"the projects of {what}", projects, [place.project])
+        await writer("memory.update", id=place.live, tags=[first])

@@ -9,6 +9,7 @@ from typing import Any
 from muniment.conformance.agents_estate import Instance, carried, instance
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.world import World, same
+from muniment.limits import CLAIM_MAX
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 _CLAIMERS = 6
@@ -18,7 +19,7 @@ _ROUNDS = 4
 @RULES(
     "ACK-01",
     "Racing claimers get one winner per event, under one lease; nobody gets another agent's; a batch is at most what "
-    "was asked for, and no event is left over.",
+    "was asked for, and as many where so many wait, and no event is left over.",
 )
 async def one_winner(world: World) -> None:
     ada = instance(world, "ada")
@@ -39,6 +40,11 @@ async def one_winner(world: World) -> None:
         pages = await asyncio.gather(ada.claim(5), again.claim(5))
     same("the winners of one event", [item["id"] for page in pages for item in page], [event])
     same("what is left for a claim", await again.claim(20), [])
+    many = [await ada.enqueue(content="one of many") for _ in range(CLAIM_MAX + 1)]
+    batch = [item["id"] for item in await ada.claim(CLAIM_MAX)]
+    same(f"how many a claim of {CLAIM_MAX} gets where one more waits", len(batch), CLAIM_MAX)
+    left = [item["id"] for item in await again.claim(CLAIM_MAX)]
+    same("what it and the next claim get", sorted([*batch, *left]), sorted(many))
     for other in others:
         items = await other.claim(20)
         same(f"what {other.peer} gets", [item["payload"]["content"] for item in items], [other.peer])

@@ -14,7 +14,11 @@ from muniment.models import Agent
 RULES = Rules(STORAGE_AND_TRANSPORT)
 
 
-@RULES("ACC-06", "Moving needs write access to both scopes.")
+@RULES(
+    "ACC-06",
+    "Moving needs write access to both scopes; whoever reads only the one that a memory was moved from reads nothing "
+    "of it any more, its history neither.",
+)
 async def moving(world: World) -> None:
     here = await estate(world, "acme/here")
     there = await estate(world, "acme/there", owner="olga")
@@ -37,14 +41,23 @@ async def moving(world: World) -> None:
     await may_write_both("memory.update", id=here.live, project=there.key)
     moved = await there.owner("memory.get", id=here.live)
     same("where it was moved to", (moved["scope"], moved["project_id"]), ("project", there.project))
-    await here.owner.refused("not_found", "memory.get", id=here.live)
-    same("what the former owner finds", found(await here.owner("memory.search", query=FRAGMENT)), [])
+    for former in (here.owner, world.caller("carol", WRITERS)):
+        await _reads_nothing_of(former, here.live)
+        same(f"what {former.user} finds after the move", found(await former("memory.search", query=FRAGMENT)), [])
     hits = found(await there.owner("memory.search", query=FRAGMENT))
     same("what the new owner finds", sorted(hits), sorted([here.live, there.live]))
     await may_write_both("memory.update", id=here.live, scope="user")
     own = await may_write_both("memory.get", id=here.live)
     same("where it is in the end", (own["scope"], own["project_id"]), ("user", None))
-    await there.owner.refused("not_found", "memory.get", id=here.live)
+    for former in (here.owner, there.owner, world.caller("rita", READERS)):
+        await _reads_nothing_of(former, here.live)
+
+
+async def _reads_nothing_of(caller: Caller, memory: str) -> None:
+    for operation in ("memory.get", "memory.history"):
+        await caller.refused("not_found", operation, id=memory)
+    listed = [one["id"] for one in (await caller("memory.list"))["items"]]
+    same(f"whether {caller.user} lists the memory that was moved away", memory in listed, False)
 
 
 IDENTITY_FIELDS = (

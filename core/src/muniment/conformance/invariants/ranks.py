@@ -147,9 +147,10 @@ def _fused(hits: Hits, expected: _Expected, fusion: str) -> None:
 
 
 async def _min_score(alice: Caller, query: str, fusion: str, hits: Hits) -> None:
-    """What reaches the bound stays as it was; the rest is gone."""
+    """What reaches the bound, if only just, stays as it was; the rest is gone."""
     scores = sorted({hit["score"] for hit in hits}, reverse=True)
     holds(len(scores) > 1, f"the different scores of {query!r}", expected="at least two", seen=scores)
-    for bound in ((scores[0] + scores[1]) / 2, (scores[-1] + scores[-2]) / 2, scores[0] + 1, 0.0):
+    between = (scores[0] + scores[1]) / 2, (scores[-1] + scores[-2]) / 2
+    for bound in (*between, scores[0], scores[len(scores) // 2], scores[-1], scores[0] + 1, 0.0):
         kept = await _search(alice, query, fusion, min_score=bound)
         same(f"the hits with a score of at least {bound}", kept, [hit for hit in hits if hit["score"] >= bound])

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from muniment import access
 from muniment.conformance.answers import RANKERS, found, moment
+from muniment.conformance.estate import estate, every_operation
+from muniment.conformance.loading import Row, apply_all, created, new_id
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.world import Answer, Caller, World, holds, same
+from muniment.limits import LIST_LIMIT_MAX
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 NINE = frozenset(
@@ -57,7 +61,8 @@ async def nine_fields(world: World) -> None:
 @RULES(
     "READ-02",
     "list pages by cursor over created_at descending, then id: every memory that was readable throughout appears "
-    "exactly once, also while others are written.",
+    "exactly once, also while others are written, and a page has as many as were asked for; every read shows what "
+    "another client wrote before it.",
 )
 async def pages(world: World) -> None:
     alice = world.caller("alice")
@@ -76,6 +81,34 @@ async def pages(world: World) -> None:
         await alice("memory.delete", id=memory)
     deleted = await _all(alice, deleted=True, limit=3)
     same("the deleted memories read in pages", sorted(one["id"] for one in deleted), sorted(gone))
+    await _largest_page(world)
+    await _written_elsewhere(world)
+
+
+async def _largest_page(world: World) -> None:
+    """One more memory than fit, of a few characters each."""
+    space, place = (await world.embedder.space()).id, access.own_placement("bob")
+    rows = [Row(new_id(world.random), place, f"{number}") for number in range(LIST_LIMIT_MAX + 1)]
+    await apply_all(world.storage, (created(row, space, world.random) for row in rows))
+    bob = world.caller("bob")
+    page = await bob("memory.list", limit=LIST_LIMIT_MAX)
+    same(f"how many memories the page of {LIST_LIMIT_MAX} has", len(page["items"]), LIST_LIMIT_MAX)
+    rest = await bob("memory.list", limit=LIST_LIMIT_MAX, cursor=page["cursor"])
+    ids = sorted(memory["id"] for memory in (*page["items"], *rest["items"]))
+    same("the memories on it and the one after it", ids, sorted(row.id for row in rows))
+
+
+async def _written_elsewhere(world: World) -> None:
+    """What one client has read it reads anew after another one has changed it."""
+    place = await estate(world)
+    elsewhere = await world.second(place.owner)
+    reads = [(operation.name, build(place)) for operation, build in every_operation(world) if operation.read_only]
+    before = [await place.owner(name, **payload) for name, payload in reads]
+    await elsewhere("memory.patch", id=place.live, old_string="clock", new_string="mirror")
+    await elsewhere("project.share", project=place.key, group="newcomers", access="ro")
+    for (name, payload), answer in zip(reads, before, strict=True):
+        again = await place.owner(name, **payload)
+        same(f"whether {name} answers as before another client wrote", again == answer, False)
 
 
 async def _read_while_writing(reader: Caller, writer: Caller, limit: int, written: list[str]) -> list[Answer]:

@@ -43,7 +43,7 @@ async def _shown(reader: Instance, of: Instance) -> dict[str, Any]:
 @RULES(
     "SEC-01",
     "Sections are private by default; another agent reads only what pod or public opens to it, element by element, and "
-    "learns nothing of the rest.",
+    "learns nothing of the rest; what is closed to it is so from the next call.",
 )
 async def private_by_default(world: World) -> None:
     ada = instance(world, "ada")
@@ -79,8 +79,9 @@ async def private_by_default(world: World) -> None:
     wanted = {"soul": "open to all", "shared": "open to pods", "daily": days[1:], "relationships": others[1:]}
     same("what an agent of its pod reads", {key: view["value"] for key, view in shown.items()}, wanted)
     same("what is opened of an agent that is not there", await _shown(inside, instance(world, "nobody")), {})
-    await ada.own("section.save", section="soul", value="closed again")
-    await ada.platform("agent.register", agent=ada.ref, pods=["attic"])
+    again = await ada.at_second()
+    await again.own("section.save", section="soul", value="closed again")
+    await again.platform("agent.register", agent=ada.ref, pods=["attic"])
     same("what is open after it was closed", sorted(await _shown(inside, ada)), ["daily", "relationships"])
     same("what the agent itself reads", (await ada.read("long_term"))["long_term"]["value"], SECRET)
 
@@ -179,9 +180,10 @@ async def server_fields(world: World) -> None:
             seen=view["updated_at"],
         )
     same("when it was saved", read["long_term"]["updated_at"], first["updated_at"])
-    await ada.own("section.save", section="long_term", value="longer than before")
-    size = (await ada.read("long_term"))["long_term"]["byte_size"]
-    same("the size after another save", size, len(compact("longer than before")))
+    for client, value in ((ada, "longer than before"), (await ada.at_second(), "by another client")):
+        await client.own("section.save", section="long_term", value=value)
+        size = (await ada.read("long_term", "daily", "runtime_meta"))["long_term"]["byte_size"]
+        same(f"the size after another save, {value}", size, len(compact(value)))
 
 
 @RULES("SEC-13", "An envelope that does not exist reads as empty sections, revision 0 and last seen 0.")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.errors import NotFound
-from muniment.models import AuditRecord, Share
-from muniment.ports import Audience, MemoryFacts, Placement, ProjectFacts
+from muniment.models import AuditRecord, MemoryRecord, Share
+from muniment.ports import Audience, Found, MemoryFacts, Placement, Position, ProjectFacts, SearchQuery, Selector
 from muniment.reference import ReferenceStorage
 from muniment.reference.rows import MemoryRow, ProjectRow
 
@@ -28,7 +28,11 @@ class SearchesEverything(ReferenceStorage):
         return [row for row in self.data.memories.values() if not row.deleted]
 
 
-@MUTANTS("list without access control", made_for="ACC-01", fails="MUT-11 ACC-01 ACC-03 ACC-05 ACC-07 ACC-08 ACC-09")
+@MUTANTS(
+    "list without access control",
+    made_for="ACC-01",
+    fails="MUT-11 READ-02 ACC-01 ACC-03 ACC-05 ACC-06 ACC-07 ACC-08 ACC-09",
+)
 class ListsEverything(ReferenceStorage):
     """Only reads by id are checked."""
 
@@ -37,7 +41,73 @@ class ListsEverything(ReferenceStorage):
         return [row for row in self.data.memories.values() if row.deleted is deleted]
 
 
-@MUTANTS("trail without access control", made_for="ACC-01", fails="ACC-01 ACC-03 ACC-04 ACC-05 ACC-08")
+@MUTANTS("later pages of a list without access control", made_for="ACC-01", fails="READ-02 ACC-01")
+class ListsEverythingLater(ReferenceStorage):
+    """The statement for what comes after a cursor leaves out for whom."""
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """All that follows."""
+        if after is None:
+            return await super().list_memories(audience, selector, after=after, limit=limit)
+        await self.pause()
+        rows = [row for row in self.data.memories.values() if row.deleted is selector.deleted]
+        return [row.record() for row in self.in_order(self.selected(selector, rows), after)[:limit]]
+
+
+@MUTANTS("list by tags without access control", made_for="ACC-01", fails="ACC-01")
+class ListsEverythingTagged(ReferenceStorage):
+    """A filter by tags is looked up in an index of its own, which knows nobody's scopes."""
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """All that have them."""
+        if not selector.tags:
+            return await super().list_memories(audience, selector, after=after, limit=limit)
+        await self.pause()
+        rows = [row for row in self.data.memories.values() if row.deleted is selector.deleted]
+        return [row.record() for row in self.in_order(self.selected(selector, rows), after)[:limit]]
+
+
+@MUTANTS("search by words without access control", made_for="ACC-01", fails="ACC-01")
+class SearchesEverythingByWords(ReferenceStorage):
+    """Where a query has no vector, the index of words is searched whole."""
+
+    async def search(self, audience: Audience, selector: Selector, query: SearchQuery) -> Sequence[Found]:
+        """All that is live."""
+        if query.vector is not None:
+            return await super().search(audience, selector, query)
+        await self.pause()
+        live = [row for row in self.data.memories.values() if not row.deleted]
+        ranked = self.rank(live, self.selected(selector, live), query)[query.offset : query.offset + query.limit]
+        return [Found(self.data.memories[one.id].record(), one) for one in ranked]
+
+
+@MUTANTS("deleted memories without access control", made_for="ACC-01", fails="ACC-01 ACC-04")
+class LoadsEverythingDeleted(ReferenceStorage):
+    """What is deleted is in nobody's scope any more, and so in everybody's."""
+
+    def may_load(self, row: MemoryRow, audience: Audience) -> bool:
+        """Or deleted."""
+        return row.deleted or super().may_load(row, audience)
+
+
+@MUTANTS("later pages of projects without access control", made_for="ACC-01", fails="ACC-01")
+class ListsEveryProjectLater(ReferenceStorage):
+    """The statement for what comes after a cursor leaves out for whom."""
+
+    async def list_projects(self, audience: Audience, *, after: Position | None, limit: int) -> Sequence[ProjectFacts]:
+        """All that follow."""
+        if after is None:
+            return await super().list_projects(audience, after=after, limit=limit)
+        await self.pause()
+        rows = self.in_order(self.data.projects.values(), after)
+        return [self.project_facts(row, audience) for row in rows[:limit]]
+
+
+@MUTANTS("trail without access control", made_for="ACC-01", fails="ACC-01 ACC-03 ACC-04 ACC-05 ACC-06 ACC-08")
 class ShowsEveryTrail(ReferenceStorage):
     """Whoever knows an id reads its history."""
 
@@ -171,6 +241,15 @@ class CachesGrants(ReferenceStorage):
         return tuple(found)
 
 
+@MUTANTS("first groups count", made_for="ACC-05", fails="ACC-05")
+class FirstGroups(ReferenceStorage):
+    """Of a caller's many groups only so many are asked for a grant."""
+
+    def is_member(self, audience: Audience, group: str) -> bool:
+        """Of one of the first twenty."""
+        return group in sorted(audience.groups)[:20]
+
+
 @MUTANTS("search entries left behind by a move", made_for="ACC-06", fails="ACC-06 VEC-01 VEC-02 VEC-03 LEX-02")
 class LeavesEntriesBehind(ReferenceStorage):
     """Terms and passages stay under the scope key that the memory was moved from."""
@@ -192,6 +271,23 @@ class MovesKeyOnly(ReferenceStorage):
         """Without the project."""
         kept = replace(placement, scope=row.placement.scope, project_id=row.placement.project_id)
         return super().moved(row, kept)
+
+
+@MUTANTS("trail left behind by a move", made_for="ACC-06", fails="ACC-06")
+class LeavesTrailBehind(ReferenceStorage):
+    """Who may read one entry of a memory's trail, as one of the scope that it was in, reads all of them."""
+
+    async def history(
+        self, audience: Audience, memory_id: str, *, before: int | None, limit: int
+    ) -> Sequence[AuditRecord]:
+        """By the entries' scopes."""
+        await self.pause()
+        keys = self.readable_keys(audience)
+        entries = [entry for entry in self.data.audit.values() if entry.memory_id == memory_id]
+        entries.sort(key=lambda entry: -entry.version)
+        if not any(entry.scope_key in keys for entry in entries):
+            return []
+        return [entry for entry in entries if before is None or self.precedes(entry, before)][:limit]
 
 
 @MUTANTS("reader adds to a project", made_for="ACC-06", fails="MUT-14 ACC-02 ACC-06")

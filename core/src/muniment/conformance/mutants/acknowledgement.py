@@ -51,6 +51,15 @@ class ClaimsByName(ReferenceStorage):
         return [row for queue in queues for row in queue.values()]
 
 
+@MUTANTS("claims of ten at most", made_for="ACK-01", fails="ACK-01")
+class CapsClaims(ReferenceStorage):
+    """A claim delivers ten events at most, whatever was asked for."""
+
+    async def claim(self, claim: Claim) -> Claimed:
+        """Ten."""
+        return await super().claim(replace(claim, tokens=claim.tokens[:10]))
+
+
 @MUTANTS("ack without status gate", made_for="ACK-02", fails="DIG-05 ACK-02 ACK-07 ACK-08")
 class AcksAgain(ReferenceStorage):
     """Whether the event was acknowledged before is not asked."""

@@ -163,7 +163,7 @@ class AuditsTwice(ReferenceStorage):
 @MUTANTS(
     "no audit entry",
     made_for="MUT-14",
-    fails="MUT-03 MUT-05 MUT-11 MUT-12 MUT-13 MUT-14 MUT-15 MUT-16 READ-05 ACC-01 ACC-02 ACC-07 ACC-09 ACC-11",
+    fails="MUT-03 MUT-05 MUT-11 MUT-12 MUT-13 MUT-14 MUT-15 MUT-16 READ-02 READ-05 ACC-01 ACC-02 ACC-07 ACC-09 ACC-11",
 )
 class AuditsNothing(ReferenceStorage):
     """The trail is kept for project changes only."""

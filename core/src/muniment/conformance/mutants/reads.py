@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.models import MemoryRecord
-from muniment.ports import Audience, Found, MemoryFacts, Position, ProjectFacts, SearchQuery, Selector
+from muniment.ports import (
+    Applied,
+    Audience,
+    Found,
+    MemoryFacts,
+    Mutation,
+    Position,
+    ProjectFacts,
+    SearchQuery,
+    Selector,
+)
 from muniment.reference import ReferenceStorage
 from muniment.reference.readers import Row
 from muniment.reference.rows import MemoryRow, ProjectRow
@@ -99,6 +109,37 @@ class OldestFirst(ReferenceStorage):
             if after is None
             else [row for row in ordered if not self.follows(row, after) and row.id != after.id]
         )
+
+
+@MUTANTS("list cached", made_for="READ-02", fails="READ-02")
+class CachesLists(ReferenceStorage):
+    """A client remembers the lists that it has read until it writes itself."""
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """The remembered one."""
+        lists = vars(self).setdefault("lists", {})
+        asked = audience, selector, after, limit
+        if asked not in lists:
+            lists[asked] = await super().list_memories(audience, selector, after=after, limit=limit)
+        return lists[asked]
+
+    async def apply(self, mutation: Mutation) -> Applied:
+        """Forget them."""
+        vars(self).pop("lists", None)
+        return await super().apply(mutation)
+
+
+@MUTANTS("pages of a hundred at most", made_for="READ-02", fails="READ-02")
+class CapsPages(ReferenceStorage):
+    """A list has at most a hundred memories, whatever was asked for, and there it ends."""
+
+    async def list_memories(
+        self, audience: Audience, selector: Selector, *, after: Position | None, limit: int
+    ) -> Sequence[MemoryRecord]:
+        """A hundred."""
+        return await super().list_memories(audience, selector, after=after, limit=min(limit, 100))
 
 
 @MUTANTS("any of the tags", made_for="READ-03", fails="READ-03")

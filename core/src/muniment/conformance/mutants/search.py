@@ -266,6 +266,16 @@ class NoMinScore(ReferenceStorage):
         return super().fused(legs, ceiling, replace(query, min_score=None))
 
 
+@MUTANTS("min_score excluded", made_for="RANK-02", fails="RANK-02")
+class ExcludesMinScore(ReferenceStorage):
+    """A hit whose score is the bound itself is left out."""
+
+    def fused(self, legs: Legs, ceiling: float, query: SearchQuery) -> list[Ranked]:
+        """Above the bound only."""
+        found = super().fused(legs, ceiling, query)
+        return [one for one in found if query.min_score is None or one.score > query.min_score]
+
+
 @MUTANTS("words scaled by the best hit", made_for="RANK-02", fails="RANK-01 RANK-02")
 class ScaledByBest(ReferenceStorage):
     """The words score is divided by the best one of the result instead of its ceiling."""

@@ -19,7 +19,7 @@ from muniment.models import Agent, CallContext, Principal
 from muniment.operations import Operation
 from muniment.ports import Appended, EnvelopeFacts, ExchangeAppend, SectionChange, SectionsWrite, StoredSection
 from muniment.reference import ReferenceStorage
-from muniment.reference.agent_rows import EnvelopeRow
+from muniment.reference.agent_rows import EnvelopeRow, EventRow
 from muniment.sections import SectionDraft
 
 MUTANTS = Mutants()
@@ -120,6 +120,26 @@ class KeepsFirstSize(ReferenceStorage):
         stored = row.sections.get(change.name)
         section = super().changed(row, change, now)
         return section if stored is None else replace(section, byte_size=stored.byte_size)
+
+
+@MUTANTS("sections cached", made_for="SEC-09", fails="SEC-01 SEC-09 SEC-10")
+class CachesSections(ReferenceStorage):
+    """A client remembers the envelopes that it has read until it writes itself."""
+
+    async def load_envelope(
+        self, agent: Agent, *, sections: Sequence[SectionName] | None = None, exchanges: bool = False
+    ) -> EnvelopeFacts:
+        """The remembered one."""
+        envelopes = vars(self).setdefault("envelopes", {})
+        asked = agent, None if sections is None else tuple(sections), exchanges
+        if asked not in envelopes:
+            envelopes[asked] = await super().load_envelope(agent, sections=sections, exchanges=exchanges)
+        return envelopes[asked]
+
+    def commit(self, envelopes: Mapping[Agent, EnvelopeRow], events: Sequence[EventRow]) -> None:
+        """Forget them."""
+        vars(self).pop("envelopes", None)
+        super().commit(envelopes, events)
 
 
 @MUTANTS("patch replaces", made_for="SEC-10", fails="SEC-10")

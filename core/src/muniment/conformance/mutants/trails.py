@@ -50,7 +50,7 @@ class MixesTrails(ReferenceStorage):
         return [one for one in found if after is None or self.is_older(one, after)][:limit]
 
 
-@MUTANTS("changes of shares not audited", made_for="ACC-12", fails="MUT-14 ACC-12")
+@MUTANTS("changes of shares not audited", made_for="ACC-12", fails="MUT-14 READ-02 ACC-12")
 class SharesSilently(ReferenceStorage):
     """A share is granted and taken away without an entry."""
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from muniment.conformance.mutants.mutant import Mutants
 from muniment.conformance.reference_transport import ReferenceTransport
+from muniment.engine.embeddings import EmbedderState
 from muniment.errors import Internal, InvalidInput, MunimentError, NotFound, PayloadTooLarge
 from muniment.limits import BODY_MAX, JSON_ESCAPE_MAX
 from muniment.operations import OPERATIONS
@@ -218,8 +219,9 @@ class GreetsLate(ReferenceTransport):
     """A client is greeted once the model is loaded."""
 
     async def hello(self) -> Sequence[str]:
-        """After the embedder."""
-        await self.engine.embeddings.space()
+        """After the embedder, where there is one."""
+        if self.engine.embeddings.state is not EmbedderState.OFF:
+            await self.engine.embeddings.space()
         return await super().hello()
 
 
