@@ -6,8 +6,8 @@ import asyncio
 import copy
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import pytest
@@ -67,9 +67,13 @@ class OfAnEarlierContract(ReferenceStorage):
     def agents_waiting(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         raise AttributeError("agents_waiting")
 
+    @property
+    def list_spaces(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise AttributeError("list_spaces")
+
 
 @pytest.mark.parametrize(
-    "invariant", ["ACC-01", "ACC-02", "ACC-04", "ACC-09", "ACC-11", "READ-05", "SEC-15", "SCOPE-02"]
+    "invariant", ["ACC-01", "ACC-02", "ACC-04", "ACC-09", "ACC-11", "READ-05", "SEC-15", "SCOPE-02", "MUT-16"]
 )
 async def test_an_older_plugin_is_judged_by_the_operations_of_its_contract(invariant: str) -> None:
     """Those that came with a later one it may not be able to serve."""
@@ -144,39 +148,89 @@ async def test_a_target_that_cannot_show_agent_memory_is_not_conformant(invarian
     assert (await one(WithoutAgents(), invariant)).outcome is Outcome.NOT_EXERCISED
 
 
-class Crashing(ReferenceTarget):
-    """A server that is killed, and comes back with all but the last ``lost`` of its memories, or without agents."""
+Lose = Callable[[ReferenceData], object]
 
-    def __init__(self, lost: int, *, keeps_agents: bool = True) -> None:
+
+class Crashing(ReferenceTarget):
+    """A server that is killed, and comes back with all that was stored but for what ``lose`` takes away."""
+
+    def __init__(self, lose: Lose = lambda data: None) -> None:
         super().__init__()
-        self._lost = lost
-        self._keeps_agents = keeps_agents
+        self._lose = lose
 
     async def crash(self, subject: ReferenceSubject) -> None:
-        kept = list(subject.data.memories)[: -self._lost or None]
         survived = ReferenceData(
-            projects=dict(subject.data.projects),
-            memories={memory: subject.data.memories[memory] for memory in kept},
-            audit=dict(subject.data.audit),
-            spaces=copy.copy(subject.data.spaces),
-            agents=subject.data.agents if self._keeps_agents else AgentData(),
+            **{one.name: copy.copy(getattr(subject.data, one.name)) for one in fields(ReferenceData)}
         )
+        self._lose(survived)
         subject.failing.add(FaultPoint.MEMORY)
         subject.data, subject.failing = survived, set[object]()
 
 
-async def test_a_crash_that_loses_an_acknowledged_write_is_seen() -> None:
-    """MUT-16 kills the backend where the target can, and counts what was acknowledged."""
-    assert (await one(Crashing(lost=0), "MUT-16")).outcome is Outcome.PASS
-    assert (await one(Crashing(lost=9), "MUT-16")).outcome is Outcome.FAIL
-    without = await one(ReferenceTarget(), "MUT-16")
-    assert "no crash" in without.detail
+def last_of(rows: dict[Any, Any], count: int = 9) -> None:
+    """Lose what was stored last."""
+    for key in list(rows)[-count:]:
+        del rows[key]
+
+
+def envelopes_without(**lost: Any) -> Lose:
+    """Lose a part of every envelope."""
+
+    def lose(data: ReferenceData) -> None:
+        kept = {agent: replace(row, **lost) for agent, row in data.agents.envelopes.items()}
+        data.agents = AgentData(kept, data.agents.events)
+
+    return lose
+
+
+def lose_revocations(data: ReferenceData) -> None:
+    """Tokens are good again."""
+    data.tokens = {key: replace(row, token=replace(row.token, revoked_at=None)) for key, row in data.tokens.items()}
+
+
+def lose_terms_of_the_first(data: ReferenceData) -> None:
+    """The oldest memory is found by no word."""
+    first = next(iter(data.memories))
+    data.memories[first] = replace(data.memories[first], terms=None)
+
+
+LOST_BY_A_CRASH: dict[str, Lose] = {
+    "the last memories": lambda data: last_of(data.memories),
+    "the trail": lambda data: data.audit.clear(),
+    "the last audit entries": lambda data: last_of(data.audit),
+    "the receipts": lambda data: data.receipts.clear(),
+    "the last receipts": lambda data: last_of(data.receipts),
+    "the projects": lambda data: data.projects.clear(),
+    "the tokens": lambda data: data.tokens.clear(),
+    "the revocations": lose_revocations,
+    "the spaces": lambda data: data.spaces.clear(),
+    "the terms of a memory": lose_terms_of_the_first,
+    "the sections": envelopes_without(sections={}),
+    "the pods": envelopes_without(pods=frozenset()),
+    "the dedupe keys": envelopes_without(dedupe={}),
+    "the queue": lambda data: setattr(data, "agents", AgentData(data.agents.envelopes)),
+}
+
+
+@pytest.mark.parametrize("what", LOST_BY_A_CRASH)
+async def test_a_crash_that_loses_what_was_acknowledged_is_seen(what: str) -> None:
+    """MUT-16 kills the backend where the target can, and asks for everything that was there."""
+    assert (await one(Crashing(LOST_BY_A_CRASH[what]), "MUT-16")).outcome is Outcome.FAIL
+
+
+async def test_a_crash_that_loses_nothing_passes() -> None:
+    """Without one it is said that nothing was killed."""
+    result = await one(Crashing(), "MUT-16")
+    assert result.outcome is Outcome.PASS
+    assert "no crash" not in (result.detail or "")
+    assert "no crash" in (await one(ReferenceTarget(), "MUT-16")).detail
 
 
 async def test_a_crash_that_loses_what_agents_were_told_is_seen() -> None:
     """ACK-08 kills the backend under claims and acknowledgements where the target can."""
-    assert (await one(Crashing(lost=0), "ACK-08")).outcome is Outcome.PASS
-    assert (await one(Crashing(lost=0, keeps_agents=False), "ACK-08")).outcome is Outcome.FAIL
+    assert (await one(Crashing(), "ACK-08")).outcome is Outcome.PASS
+    forgetful = Crashing(lambda data: setattr(data, "agents", AgentData()))
+    assert (await one(forgetful, "ACK-08")).outcome is Outcome.FAIL
     assert "no crash" in (await one(ReferenceTarget(), "ACK-08")).detail
 
 

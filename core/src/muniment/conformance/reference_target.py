@@ -109,6 +109,7 @@ class ReferenceTarget(StorageTarget[ReferenceSubject]):
                 "audit": tuple(shown.of(data.audit.values(), _entry)),
                 "receipts": tuple(shown.of(data.receipts.values(), repr)),
                 "tokens": tuple(shown.of(data.tokens.values(), repr)),
+                "spaces": tuple(shown.of(data.spaces.values(), repr)),
                 "envelopes": tuple(
                     f"{agent!r} {row}"
                     for agent, row in zip(

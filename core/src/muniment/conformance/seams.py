@@ -29,7 +29,8 @@ RACE_PATIENCE = 10.0
 class Barrier:
     """Holds callers of some methods until ``parties`` of them have come; those that come later pass.
 
-    The last one goes on after the others, which take a moment to wake, so that all are under way at once.
+    The last one goes on after the others, which take a moment to wake, so that all are under way at once. ``begun`` is
+    set once the first one is there.
     """
 
     def __init__(self, methods: Sequence[str], parties: int) -> None:
@@ -38,6 +39,7 @@ class Barrier:
         self._arrived = 0
         self._gone_on = 0
         self._all_here = asyncio.Event()
+        self.begun = asyncio.Event()
         self.missed = False
 
     @property
@@ -48,6 +50,7 @@ class Barrier:
     async def arrive(self) -> None:
         """Wait for the other parties, but not for ever."""
         self._arrived += 1
+        self.begun.set()
         if self._arrived >= self._parties:
             self._all_here.set()
             while self._gone_on < self._parties - 1:  # noqa: ASYNC110

@@ -191,7 +191,11 @@ class World:
 
     def has(self, operation: Operation) -> bool:
         """Whether the plugin that is judged is of a contract that has the operation."""
-        return self._doors.is_of(operation.since)
+        return self.is_of(operation.since)
+
+    def is_of(self, since: str) -> bool:
+        """Whether the plugin that is judged is of this contract, or a later one."""
+        return self._doors.is_of(since)
 
     def caller(
         self,

@@ -76,7 +76,10 @@ async def repeated(world: World) -> None:
     same("revision and last seen in the end", await ada.numbers(), (2, 2))
 
 
-@RULES("ACK-03", "Last seen only rises: acknowledgements in any order end at the maximum.")
+@RULES(
+    "ACK-03",
+    "Last seen only rises: acknowledgements in any order end at the maximum, which registering the agent again leaves.",
+)
 async def any_order(world: World) -> None:
     for number, order in enumerate(permutations(range(3))):
         ada = instance(world, "ada", f"{number}")
@@ -90,6 +93,8 @@ async def any_order(world: World) -> None:
             same("an acknowledgement", await ada.ack(deliveries[turn]), "acknowledged")
             highest = max(highest, turn + 1)
             same(f"last seen after event {turn} of {order}", await ada.numbers(), (4, highest))
+        await ada.platform("agent.register", agent=ada.ref, pods=["den"])
+        same("revision and last seen once the agent is registered again", await ada.numbers(), (4, highest))
     for number in range(_ROUNDS):
         ada = instance(world, "racer", f"{number}")
         again = await ada.at_second()

@@ -1,15 +1,14 @@
-"""MUT-13, MUT-14 and MUT-16: all or nothing, and what an acknowledgement promises."""
+"""MUT-13 and MUT-14: all or nothing, and one audit entry for each mutation."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from muniment.conformance.estate import TEXT, Estate, changing, estate
 from muniment.conformance.invariant import Feature
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.target import FaultPoint, Refused
-from muniment.conformance.world import Answer, Caller, World, same
+from muniment.conformance.world import World, same
 from muniment.models import ProjectPolicy
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
@@ -112,62 +111,3 @@ async def _refused_edits(world: World, place: Estate) -> None:
     applied = sum(not isinstance(answer, Refused) for answer in answers)
     added = len((await world.probe()).audit) - len(before)
     same("the audit entries of two racers", (added, applied), (1, 1))
-
-
-@RULES(
-    "MUT-16",
-    "What an acknowledged mutation wrote is there after closing and reopening the storage, and after its server was "
-    "killed.",
-)
-async def survives(world: World) -> None:
-    place = await estate(world)
-    before = await world.probe()
-    expected = await _everything(place.owner, place)
-    again = await world.reopen(place.owner)
-    same("what is read after reopening", await _everything(again, place), expected)
-    same("the rows after reopening", (await world.probe()).rows, before.rows)
-    receipt = await again("memory.update", id=place.live, tags=["after"])
-    same("the version of an edit after reopening", receipt["version"], 2)
-    if world.can_crash:
-        await _killed_while_writing(world, again)
-    else:
-        world.notes.append("closed and reopened only, as the target has no crash")
-
-
-async def _everything(caller: Caller, place: Estate) -> list[Answer]:
-    history = {"id": place.gone}
-    reads: list[tuple[str, dict[str, Any]]] = [
-        ("memory.get", {"id": place.live}),
-        ("memory.list", {"deleted": True}),
-        ("memory.history", history),
-        ("project.list", {}),
-        ("memory.search", {"query": "north tower"}),
-    ]
-    return [await caller(operation, **payload) for operation, payload in reads]
-
-
-async def _killed_while_writing(world: World, caller: Caller) -> None:
-    """Several writers are under way when the server dies; what any of them was told stays."""
-    acknowledged: list[tuple[str, str]] = []
-    enough = asyncio.Event()
-
-    async def write(writer: int) -> None:
-        for number in range(10_000):
-            text = f"writer {writer}, entry {number}"
-            receipt = await caller("memory.write", content=text)
-            acknowledged.append((receipt["id"], text))
-            if len(acknowledged) >= 20:
-                enough.set()
-
-    writers = [asyncio.ensure_future(write(number)) for number in range(4)]
-    started = asyncio.ensure_future(enough.wait())
-    await asyncio.wait([started, *writers], return_when=asyncio.FIRST_COMPLETED)
-    again = await world.reopen(caller, crash=True)
-    for task in (started, *writers):
-        task.cancel()
-    await asyncio.gather(started, *writers, return_exceptions=True)
-    same("whether any write was acknowledged before the server was killed", len(acknowledged) >= 20, True)
-    for memory, text in acknowledged:
-        same(f"the acknowledged content of {memory}", (await again("memory.get", id=memory))["content"], text)
-    receipt = await again("memory.write", content="after the crash")
-    same("the version of a write after the crash", receipt["version"], 1)

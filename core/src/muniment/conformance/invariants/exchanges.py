@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from muniment import limits
+from muniment.agent_models import SectionName, Visibility
 from muniment.conformance.agents_estate import POD, TIME, Instance, compact, instance
 from muniment.conformance.invariant import Broken
+from muniment.conformance.meetings import Calling, in_either_order
 from muniment.conformance.rules import STORAGE_AND_TRANSPORT, Rules
 from muniment.conformance.target import AgentFaultPoint, FaultPoint, Refused
 from muniment.conformance.world import Answer, World, holds, same
+from muniment.ports import SectionChange, SectionsWrite
 
 RULES = Rules(STORAGE_AND_TRANSPORT)
 WRITERS = 200
@@ -20,6 +24,11 @@ PATIENCE = 30.0
 """Seconds after which appends that wait for each other count as deadlocked."""
 _FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 _ROUNDS = 6
+_MEETINGS = 2
+"""Of an append with each other write, in each order."""
+SEEING = ("ack", "raise_last_seen")
+BESIDE = (*SEEING, "write_sections", "register_agent")
+"""The storage's other methods that write an envelope."""
 
 
 async def _dm(
@@ -60,7 +69,7 @@ async def _newest(ada: Instance, number: int) -> None:
 @RULES(
     "SEC-05",
     "N concurrent appends: N revisions, all different and without a gap; the last min(N, cap) entries are there, and "
-    "no more.",
+    "no more. Whoever else writes the agent's envelope meanwhile undoes none of them.",
 )
 async def concurrent(world: World) -> None:
     ada = instance(world, "ada")
@@ -76,6 +85,33 @@ async def concurrent(world: World) -> None:
     last = {revision: revisions[revision] for revision in sorted(revisions)[-limits.EXCHANGES_KEPT :]}
     same("the entries", {entry["revision"]: entry["takeaway"] for entry in await _entries(ada)}, last)
     same("the stored entries", [one.revision for one in await ada.stored_entries()], sorted(last))
+    for method in BESIDE:
+        for turn in range(2 * _MEETINGS):
+            await _beside(world, method, turn)
+
+
+async def _beside(world: World, method: str, turn: int) -> None:
+    """An append and another write of the same envelope at once: both are there."""
+    ada, other = instance(world, "ada", f"{method}-{turn}"), await world.second_storage()
+    await ada.record("before", f"before {method} {turn}")
+    delivery = await ada.delivered()
+    soul = SectionChange(SectionName.SOUL, "kind", Visibility.PRIVATE, len(compact("kind")), 0)
+    writes: dict[str, Calling] = {
+        "ack": partial(other.ack, ada.agent, delivery["id"], delivery["token"]),
+        "raise_last_seen": partial(other.raise_last_seen, ada.agent, 1),
+        "write_sections": partial(other.write_sections, SectionsWrite(ada.agent, (soul,))),
+        "register_agent": partial(other.register_agent, ada.agent, frozenset({"den"})),
+    }
+    append = partial(ada.record, "beside", f"beside {method} {turn}")
+    await in_either_order(world, ("append_exchange", method), turn, append, writes[method])
+    facts = await world.storage.load_envelope(ada.agent, exchanges=True)
+    what = f"after an append beside {method}"
+    same(f"the exchanges {what}", sorted(one.exchange.revision for one in facts.exchanges), [1, 2])
+    same(f"the revision {what}", facts.revision, 2)
+    seen = facts.last_seen_revision
+    holds(method not in SEEING or seen > 0, f"last seen {what}", expected="what was seen", seen=seen)
+    same(f"the sections {what}", list(facts.sections), [SectionName.SOUL] * (method == "write_sections"))
+    same(f"the pods {what}", sorted(facts.pods), ["den"] * (method == "register_agent"))
 
 
 @RULES(
@@ -212,6 +248,9 @@ async def deduplicated(world: World) -> None:
         same("one with another peer", (await _dm(ada, cy, ada, "once"))["deduped"], True)
         same("another kind", (await ada.record_task("other", "once"))["deduped"], True)
     same("the same key of another agent", (await cy.record_task("its own", "once"))["deduped"], False)
+    await ada.platform("agent.register", agent=ada.ref, pods=["den"])
+    async with world.unchanged("an exchange with a key that was used before the agent was registered"):
+        await _same_revisions(ada, bea, first)
     async with world.race(2, "append_exchange"):
         twice = await asyncio.gather(ada.record_task("raced", "raced"), again.record_task("raced", "raced"))
     same("which of two at once were deduped", sorted(one["deduped"] for one in twice), [False, True])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 
 from muniment.conformance.answers import found, ranker_scores
 from muniment.conformance.filled import Contents, are_embedded, filled, passages_in, written
 from muniment.conformance.invariant import NotExercised
 from muniment.conformance.invariants.vectors import say_something, stored_of
+from muniment.conformance.meetings import in_either_order
 from muniment.conformance.mortal import fills
 from muniment.conformance.other_embedders import MoodyEmbedder, OtherWeights
 from muniment.conformance.rules import STORAGE_AND_EMBEDDER, Rules
@@ -27,13 +29,15 @@ MEMORIES = 5
 """How many are swapped."""
 OLD_DIMENSIONS = 32
 LEAST_KILLED = 4
+MEETINGS = 4
+"""Of an edit with vectors that are stored for the text before it."""
 
 
 @RULES(
     "VEC-07",
     "With the embedder down a write succeeds as pending and no vector of text that is gone stays; a search answers "
     "from words and tags and says degraded. Healing makes the vectors those of the present text, and a vector that "
-    "comes late for text that is gone is dropped.",
+    "comes late for text that is gone is dropped and undoes nothing, also where both are at once.",
 )
 async def down_and_healed(world: World) -> None:
     moody = MoodyEmbedder(world.embedder)
@@ -110,7 +114,23 @@ async def _late(world: World, contents: Contents) -> None:
     await _only_present(world, present, edited)
     same("the passages of a memory that was deleted meanwhile", len(await stored_of(world, deleted)), 0)
     same("how many memories are healed then", await filled(world, world.embedder), 1)
-    await are_embedded(world, world.embedder, {**contents, edited: present})
+    contents = {**contents, edited: present}
+    await are_embedded(world, world.embedder, contents)
+    for turn in range(MEETINGS):
+        contents = {**contents, **await _beside_an_edit(world, turn)}
+    await are_embedded(world, world.embedder, contents)
+
+
+async def _beside_an_edit(world: World, turn: int) -> Contents:
+    """Vectors of a text are stored while it is replaced: the edit stays, whoever is first; what is there then."""
+    alice, healer = world.caller("alice"), await world.second_storage()
+    ((memory, content),) = (await written(world, await world.without_embedder(alice), (300,))).items()
+    version, present = (await alice("memory.get", id=memory))["version"], document(world.random, 300).strip()
+    edit = partial(alice, "memory.update", id=memory, content=present)
+    heal = partial(healer.store_passages, memory, version, await _made(world, content))
+    await in_either_order(world, ("apply", "store_passages"), turn, edit, heal)
+    same("the content after an edit beside vectors", (await alice("memory.get", id=memory))["content"], present)
+    return {memory: present}
 
 
 async def _made(world: World, content: str) -> Passages:

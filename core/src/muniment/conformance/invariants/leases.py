@@ -13,8 +13,9 @@ RULES = Rules(STORAGE_AND_TRANSPORT)
 
 @RULES(
     "ACK-07",
-    "A lease that ran out is offered again with attempts + 1, a new token and a digest of its own; past the maximum "
-    "the event is dead and visible; the latest token still acknowledges it; a requeued one is claimable again.",
+    "A lease that ran out is offered again with attempts + 1, a new token and a digest of its own; an extension sets "
+    "its end, also to a sooner one; past the maximum the event is dead and visible; the latest token still "
+    "acknowledges it; a requeued one is claimable again, and one that is out is not requeued.",
 )
 async def leases(world: World) -> None:
     ada = instance(world, "ada")
@@ -31,6 +32,8 @@ async def leases(world: World) -> None:
         tokens |= {item["token"] for item in deliveries}
         same("what is claimed under a lease", await ada.claim(20), [])
         same("which are dead under a lease", await _dead(ada), [])
+        early = await ada.platform("event.requeue", agent=ada.ref, ids=lost)
+        same("what is requeued under a lease", early["requeued"], [])
         await world.lose_leases()
     same("how many tokens there were", len(tokens), 3 * limits.ATTEMPTS_MAX)
     same("what is claimed past the maximum", await ada.claim(20), [])
@@ -57,6 +60,22 @@ async def _extended(world: World) -> None:
     async with world.unchanged("an extension after the acknowledgement"):
         late = await kept.own("event.extend", id=delivery["id"], token=delivery["token"])
     same("its outcome", late["outcome"], "already_acked")
+    await _shortened(world)
+
+
+async def _shortened(world: World) -> None:
+    """A lease ends when its latest extension says, also where that is sooner."""
+    short = instance(world, "short")
+    delivery = await short.delivered(lease=limits.LEASE_SECONDS_MAX)
+    answer = await short.own(
+        "event.extend", id=delivery["id"], token=delivery["token"], lease_seconds=world.short_lease
+    )
+    until = moment(answer["lease_until"])
+    holds(until < moment(delivery["lease_until"]), "its end", expected="sooner than before", seen=until)
+    await world.lose_leases()
+    again = await short.claim()
+    same("what is claimed of a lease that was shortened", [item["id"] for item in again], [delivery["id"]])
+    same("its attempts", [item["attempts"] for item in again], [2])
 
 
 async def _dead(of: Instance, **more: object) -> list[Answer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from muniment import access, lexical
@@ -10,6 +11,7 @@ from muniment.conformance.answers import ranker_scores
 from muniment.conformance.estate import estate
 from muniment.conformance.invariant import Feature
 from muniment.conformance.loading import Row, apply_all, created, new_id
+from muniment.conformance.meetings import in_either_order
 from muniment.conformance.rules import STORAGE, Rules
 from muniment.conformance.target import FaultPoint
 from muniment.conformance.world import Caller, World, holds, same
@@ -18,12 +20,15 @@ from muniment.engine.terms import StoredTerms
 RULES = Rules(STORAGE)
 OLD_ANALYSER = "an-older-analyser"
 ALTERNATIONS = 20
+MEETINGS = 6
+"""Of an edit with terms that are stored for the text before it."""
 
 
 @RULES(
     "LEX-02",
     "The term index changes in the same commit as the text, or not at all; stored terms of another analyser are "
-    "detected and healed, and late terms for a memory that changed are dropped.",
+    "detected and healed, and late terms for a memory that changed are dropped and undo nothing, also where both are "
+    "at once.",
     features=frozenset({Feature.FAULT}),
 )
 async def terms_of_the_text(world: World) -> None:
@@ -31,6 +36,8 @@ async def terms_of_the_text(world: World) -> None:
     await _never_apart(world)
     await _healed(world)
     await _dropped_when_late(world)
+    for turn in range(MEETINGS):
+        await _beside_an_edit(world, turn)
 
 
 async def _after_every_mutation(world: World) -> None:
@@ -147,6 +154,18 @@ async def _dropped_when_late(world: World) -> None:
     same("whether timely ones are", await world.storage.store_terms(kept, 1, lexical.ANALYSER, terms), True)
     for memory in (edited, kept):
         await _has_its_terms(world, alice, memory, "u:alice", gone="stale")
+
+
+async def _beside_an_edit(world: World, turn: int) -> None:
+    """Terms of a text are stored while it is replaced: the edit stays, whoever is first."""
+    alice, healer = world.caller("alice"), await world.second_storage()
+    memory = new_id(world.random)
+    await _store_outdated(world, {memory: "odd draft"})
+    edit = partial(alice, "memory.update", id=memory, content="even draft")
+    heal = partial(healer.store_terms, memory, 1, lexical.ANALYSER, lexical.analyse("odd draft"))
+    await in_either_order(world, ("apply", "store_terms"), turn, edit, heal)
+    same("the content after an edit beside terms", (await alice("memory.get", id=memory))["content"], "even draft")
+    await _has_its_terms(world, alice, memory, "u:alice", gone="odd")
 
 
 async def _outdated(world: World) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -88,6 +88,16 @@ class LowersLastSeen(ReferenceStorage):
     def seen_after_ack(self, envelope: EnvelopeRow, row: EventRow) -> int:
         """What this delivery carried."""
         return envelope.last_seen if row.delivered is None else row.delivered
+
+
+@MUTANTS("registering replaces last seen", made_for="ACK-03", fails="ACK-03")
+class RegisteringForgetsLastSeen(ReferenceStorage):
+    """An agent that is registered again is inserted in place of its row."""
+
+    async def register_agent(self, agent: Agent, pods: frozenset[str]) -> None:
+        """With nothing seen."""
+        await super().register_agent(agent, pods)
+        self.store({agent: replace(self.envelope(agent), last_seen=0)})
 
 
 @MUTANTS("ack without a digest marks all as seen", made_for="ACK-04", fails="DIG-05 ACK-04 ACK-08")
@@ -184,6 +194,33 @@ class HidesDead(ReferenceStorage):
     def is_dead(self, row: EventRow, attempts_max: int, now: datetime) -> bool:
         """Nothing is."""
         return False
+
+
+@MUTANTS("extension never shortens", made_for="ACK-07", fails="ACK-07")
+class NeverShortens(ReferenceStorage):
+    """A lease ends at the latest time that it was ever given."""
+
+    async def extend(self, agent: Agent, event_id: str, token: str, lease: timedelta) -> tuple[AckOutcome, datetime]:
+        """As it was, where that is later."""
+        before = self.event(agent, event_id)
+        answer = await super().extend(agent, event_id, token, lease)
+        row = self.event(agent, event_id)
+        if before and row and before.lease_until and row.lease_until and before.lease_until > row.lease_until:
+            self.store({}, [replace(row, lease_until=before.lease_until)])
+        return answer
+
+
+@MUTANTS("requeue takes what is out", made_for="ACK-07", fails="ACK-07")
+class RequeuesWhatIsOut(ReferenceStorage):
+    """Attempts alone say that an event is dead, though its last worker may be at work."""
+
+    async def requeue(self, agent: Agent, event_ids: Sequence[str], *, attempts_max: int) -> Sequence[str]:
+        """Whatever its lease."""
+        await self.pause()
+        named = [row for event_id in event_ids if (row := self.event(agent, event_id)) is not None]
+        spent = {row.id: row for row in named if not row.acked and row.attempts >= attempts_max}
+        self.store({}, [self.requeued(row) for row in spent.values()])
+        return list(spent)
 
 
 @MUTANTS("requeue forgets the latest token", made_for="ACK-07", fails="DIG-05 ACK-07 ACK-08")

@@ -1,4 +1,4 @@
-"""Mutants made for MUT-12 to MUT-16: idempotency keys, all or nothing, the audit trail, and what stays."""
+"""Mutants made for MUT-12 to MUT-15: idempotency keys, all or nothing, and the audit trail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muniment.reference.rows import MemoryRow, ReceiptRow, Staged
 MUTANTS = Mutants()
 
 
-@MUTANTS("idempotency key ignored", made_for="MUT-12", fails="MUT-12 ACC-08 SCOPE-05")
+@MUTANTS("idempotency key ignored", made_for="MUT-12", fails="MUT-12 MUT-16 ACC-08 SCOPE-05")
 class IgnoresKeys(ReferenceStorage):
     """No key is stored, so a repeated request is applied again."""
 
@@ -46,7 +46,7 @@ class KeysOfEverybody(ReferenceStorage):
         return next((row for row in self.data.receipts.values() if row.claim.key == key), None)
 
 
-@MUTANTS("idempotency keys expired at once", made_for="MUT-12", fails="MUT-12 ACC-08 SCOPE-05")
+@MUTANTS("idempotency keys expired at once", made_for="MUT-12", fails="MUT-12 MUT-16 ACC-08 SCOPE-05")
 class KeysExpireAtOnce(ReferenceStorage):
     """The time of a key is compared in another time zone, so every key is too old."""
 
@@ -57,7 +57,7 @@ class KeysExpireAtOnce(ReferenceStorage):
         return None if row is None or row.at - limits.IDEMPOTENCY_KEPT - timedelta(hours=1) < expiry else row
 
 
-@MUTANTS("idempotency keys in one client's memory", made_for="MUT-12", fails="MUT-12 SCOPE-05")
+@MUTANTS("idempotency keys in one client's memory", made_for="MUT-12", fails="MUT-12 MUT-16 SCOPE-05")
 class KeysOfOneClient(ReferenceStorage):
     """Each process remembers the keys that came to it, and no others."""
 
@@ -71,7 +71,7 @@ class KeysOfOneClient(ReferenceStorage):
         return super().receipt_of(principal, key) if key in vars(self).get("own_keys", ()) else None
 
 
-@MUTANTS("replay with the time of the replay", made_for="MUT-12", fails="MUT-12 ACC-08")
+@MUTANTS("replay with the time of the replay", made_for="MUT-12", fails="MUT-12 MUT-16 ACC-08")
 class ReplaysWithNewTime(ReferenceStorage):
     """A replayed receipt is dated when it is replayed."""
 
@@ -81,7 +81,7 @@ class ReplaysWithNewTime(ReferenceStorage):
         return None if found is None else replace(found, updated_at=self.clock() + timedelta(seconds=1))
 
 
-@MUTANTS("idempotency key stored outside the transaction", made_for="MUT-13", fails="MUT-12 MUT-13 ACC-08")
+@MUTANTS("idempotency key stored outside the transaction", made_for="MUT-13", fails="MUT-12 MUT-13 MUT-16 ACC-08")
 class KeyBeforeCommit(ReferenceStorage):
     """The key is taken by a statement of its own before the write has begun."""
 
@@ -218,21 +218,3 @@ class RepeatsTrailEntry(ReferenceStorage):
     def precedes(self, entry: AuditRecord, version: int) -> bool:
         """Or equal."""
         return entry.version <= version
-
-
-@MUTANTS("acknowledged before it is on disk", made_for="MUT-16", fails="MUT-16")
-class LosesOnClose(ReferenceStorage):
-    """Writes wait in a buffer that a close throws away."""
-
-    async def close(self) -> None:
-        """Forget the memories."""
-        self.data.memories.clear()
-
-
-@MUTANTS("trail kept in a client's memory", made_for="MUT-16", fails="MUT-16 READ-06")
-class LosesTrailOnClose(ReferenceStorage):
-    """The audit trail lives as long as the process."""
-
-    async def close(self) -> None:
-        """Forget the trail."""
-        self.data.audit.clear()

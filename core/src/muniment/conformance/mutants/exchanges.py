@@ -197,6 +197,16 @@ class FreesDedupeKeys(ReferenceStorage):
         return row.dedupe.get(dedupe_key) in {one.exchange.revision for one in row.exchanges}
 
 
+@MUTANTS("registering frees dedupe keys", made_for="SEC-08", fails="SEC-08")
+class RegisteringFreesDedupeKeys(ReferenceStorage):
+    """An agent that is registered again is inserted in place of its row, and its keys go with it."""
+
+    async def register_agent(self, agent: Agent, pods: frozenset[str]) -> None:
+        """Without keys."""
+        await super().register_agent(agent, pods)
+        self.store({agent: replace(self.envelope(agent), dedupe={})})
+
+
 @MUTANTS("dedupe key looked up before the lock", made_for="SEC-08", fails="SEC-08")
 class LooksKeysUpFirst(ReferenceStorage):
     """Two at once both find the key free."""

@@ -290,7 +290,7 @@ class ServesAgentsAsPlatform(Core):
         )
 
 
-@MUTANTS("section writes raise the revision", made_for="SEC-16", fails="ACC-08 SEC-15 SEC-16")
+@MUTANTS("section writes raise the revision", made_for="SEC-16", fails="ACC-08 SEC-05 SEC-15 SEC-16")
 class SectionsRaiseRevision(ReferenceStorage):
     """Every write of the envelope counts its revision."""
 
