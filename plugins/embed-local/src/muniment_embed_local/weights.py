@@ -75,8 +75,8 @@ def locate(value: str, *, named: str | None = None) -> Weights:
         return Weights(named or identity(directory), value, directory, value)
     if not _NAME.fullmatch(value):
         raise ConfigurationError(
-            f"embedder local:{_UNPRINTABLE.sub('?', value)}: this is neither a path nor a model's name; write local:NAME, "
-            "local:ORGANISATION/NAME, or local:/path/to/directory.",
+            f"embedder local:{_UNPRINTABLE.sub('?', value)}: this is neither a path nor a model's name; write "
+            "local:NAME, local:ORGANISATION/NAME, or local:/path/to/directory.",
             model=value,
         )
     model = value.removeprefix(_ORGANISATION)
