@@ -311,7 +311,11 @@ async def test_an_engine_closes_at_any_moment(turns: int) -> None:
     assert closing.done()
 
 
-@pytest.mark.parametrize("error", [ValueError, OSError, asyncio.CancelledError])
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, asyncio.CancelledError, Panic])
 @pytest.mark.parametrize("method", ["space", "count_tokens", "embed_passages", "embed_query"])
 async def test_what_an_embedder_raises_is_told_as_unavailable(
     monkeypatch: pytest.MonkeyPatch, method: str, error: type[BaseException]

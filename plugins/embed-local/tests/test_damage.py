@@ -15,6 +15,7 @@ from muniment.hookspecs import DoctorContext, Finding
 from muniment.ports import PluginContext
 from muniment_embed_local import engines, export, muniment_doctor, onnx_file
 from muniment_embed_local.embedder import LocalEmbedder, create
+from muniment_embed_local.model import translated
 from muniment_embed_local.options import Options
 from muniment_embed_local.weights import locate
 
@@ -197,3 +198,39 @@ def damage_in(directory: Path, damage: str) -> Path:
     file.unlink()
     file.write_bytes(content)
     return directory
+
+
+def test_a_panic_of_a_library_is_its_failure() -> None:
+    """One in Rust raises what is no ``Exception``; what ends the process goes on."""
+
+    class Panic(BaseException):
+        pass
+
+    with pytest.raises(ConfigurationError, match="Panic: no such token"), translated(NAME, ConfigurationError):
+        raise Panic("no such token")
+    with pytest.raises(KeyboardInterrupt), translated(NAME, ConfigurationError):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["foo--bar", "a..b", "name.git", "name-", "a/b.", "n" * 200])
+async def test_a_name_that_the_hub_refuses_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the remedies, as any other that is nowhere."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "Correct the name" in await refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("sentence_bert_config.json", '{"max_seq_length": NaN}'),
+        ("config.json", "[" * 100_000),
+        ("modules.json", "[" * 100_000),
+    ],
+)
+async def test_a_small_file_that_makes_no_sense_is_refused(
+    exported: Path, copied: Callable[[Path], Path], file: str, text: str
+) -> None:
+    """As what is damaged, whatever reading it raises."""
+    directory = copied(exported)
+    (directory / file).write_text(text, encoding="utf-8")
+    assert str(directory) in await refusal(str(directory), engine="onnx")

@@ -113,13 +113,19 @@ async def test_an_unknown_model_is_refused_with_the_remedies() -> None:
     await embedder.close()
 
 
-@pytest.mark.parametrize("value", ["a b", "a/b/c", "../", "-x", "name\n", "/no/such/place", "~nobody-here/x"])
+@pytest.mark.parametrize("value", ["a b", "a/b/c", "../", "-x", "name\n", "/no/such/place", "~nobody-here/x", "/a\0b"])
 def test_what_is_no_model_is_refused(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a malformed name nor a path without a model gets as far as loading."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(ConfigurationError, match="embedder local:"):
         locate(value)
+
+
+def test_control_characters_of_a_value_are_not_shown() -> None:
+    """A terminal would obey them."""
+    with pytest.raises(ConfigurationError, match=r"^embedder local:/a\?b: this is neither a path nor a model's name"):
+        locate("/a\x1bb")
 
 
 def test_a_directory_named_like_a_model_does_not_replace_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

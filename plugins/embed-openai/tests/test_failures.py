@@ -8,12 +8,13 @@ import logging
 import re
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 import pytest
 
 from muniment.errors import ConfigurationError, EmbedderUnavailable, InvalidInput, MunimentError
+from muniment_embed_openai import said
 from muniment_embed_openai.embedder import OpenAIEmbedder
 from muniment_embed_openai.loopback_api import (
     KEY,
@@ -25,6 +26,7 @@ from muniment_embed_openai.loopback_api import (
     refuses,
     says,
 )
+from muniment_embed_openai.said import Said
 
 Opened = Callable[..., Awaitable[OpenAIEmbedder]]
 
@@ -163,7 +165,21 @@ async def test_an_answer_that_holds_no_vectors(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
-@pytest.mark.parametrize("echo", [KEY, SECRET, SECRET[9:30], f"Bearer {KEY}", f"{KEY[:7]}***", "sk-proj-7e***9a"])
+@pytest.mark.parametrize(
+    "echo",
+    [
+        KEY,
+        SECRET,
+        SECRET[9:30],
+        f"Bearer {KEY}",
+        f"{KEY[:7]}***",
+        "sk-proj-7e***9a",
+        SECRET.upper(),
+        SECRET.replace(" ", "\\n"),
+        "".join(f"\\u{ord(letter):04x}" for letter in SECRET),
+        "".join(f"\\x{ord(letter):02x}" for letter in SECRET),
+    ],
+)
 async def test_a_server_that_repeats_what_it_got(
     status: int, echo: str, api: LoopbackApi, opened: Opened, logged: io.StringIO
 ) -> None:
@@ -173,7 +189,35 @@ async def test_a_server_that_repeats_what_it_got(
     api.then(refuses(status, f"You sent {echo}, which is wrong."))
     error = await refusal_of(embedder, logged)
 
-    assert not re.search("key-of|sk-proj|passphrase|safe", error.message)
+    assert not re.search(r"(?i)key-of|sk-proj|passphrase|safe|\\u0070|\\x70", error.message)
+
+
+def test_a_long_message_is_read_as_far_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look for a piece of it in the texts holds up all others: it is not for the server to say how many."""
+    looked_at: list[int] = []
+
+    def counted(message: str, texts: Sequence[str]) -> bool:
+        looked_at.append(len(message))
+        return False
+
+    monkeypatch.setattr(said, "_repeats", counted)
+    assert Said(message="A long message. " * 100_000).shown(KEY, ["a text"]).startswith("A long message.")
+    assert max(looked_at) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_PROXY", "socks5://localhost:1"), ("HTTP_PROXY", "http://h:abc"), ("SSL_CERT_FILE", "/nonexistent.pem")],
+)
+async def test_a_client_that_cannot_be_made(
+    name: str, value: str, opened: Opened, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable is wrong for which this plugin cannot answer; it is named, and nobody is asked to report it."""
+    monkeypatch.setenv(name, value)
+    error = await refusal_of(await opened(), logged)
+    assert type(error) is ConfigurationError
+    assert name in error.message
+    assert value not in error.message
 
 
 @pytest.mark.parametrize("behaviour", [hangs, drips])

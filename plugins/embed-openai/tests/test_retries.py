@@ -12,7 +12,7 @@ from email.utils import formatdate
 
 import pytest
 
-from muniment.errors import ConfigurationError, EmbedderUnavailable
+from muniment.errors import ConfigurationError, EmbedderUnavailable, MunimentError
 from muniment_embed_openai.embedder import OpenAIEmbedder
 from muniment_embed_openai.loopback_api import Asked, LoopbackApi, Reply, hangs, refuses, says
 
@@ -39,6 +39,29 @@ async def test_an_answer_that_came_whole_is_not_asked_for_again(api: LoopbackApi
     with pytest.raises(EmbedderUnavailable, match="cannot be read"):
         await embedder.embed_passages(["a text"])
     assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+async def test_no_other_status_is_tried_again(status: int, api: LoopbackApi, opened: Opened) -> None:
+    """Whatever the server, or something between, says of it."""
+    embedder = await opened(max_retries=3)
+    await embedder.space()
+    api.asked.clear()
+    api.always(refuses(status, headers={"x-should-retry": "true", "retry-after-ms": "1"}))
+    with pytest.raises(MunimentError):
+        await embedder.embed_passages(["a text"])
+    assert len(api.asked) == 1
+
+
+async def test_those_who_waited_for_a_first_answer_share_its_failure(api: LoopbackApi, opened: Opened) -> None:
+    """Each would else ask for itself, one after the other; who comes later asks again."""
+    embedder = await opened(max_retries=0)
+    api.always(refuses(503))
+    ended = await asyncio.gather(*(embedder.embed_query("a text") for _ in range(10)), return_exceptions=True)
+    assert {type(one) for one in ended} == {EmbedderUnavailable}
+    assert len(api.asked) == 1
+    api.always(None)
+    assert len(await embedder.embed_passages(["a text"])) == 1
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 599])
