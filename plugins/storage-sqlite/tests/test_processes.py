@@ -16,8 +16,8 @@ import pytest
 
 from muniment.errors import MunimentError, VersionConflict
 from muniment.ports import Audience, Create, Revise, Storage, TokenStorage
-from muniment_storage_sqlite import database
 from muniment_storage_sqlite.apart import Apart
+from muniment_storage_sqlite.database import Database
 from muniment_storage_sqlite.schema import STEPS
 
 Opened = Callable[..., AbstractAsyncContextManager[Storage]]
@@ -54,7 +54,7 @@ async def test_a_write_does_not_wait_for_the_noting_of_a_use(
 ) -> None:
     """While another process holds the lock each asks for it by itself, so that neither waits twice as long."""
     asked = threading.Semaphore(0)
-    transaction: Callable[..., Any] = vars(database)["_transaction"]
+    transaction: Callable[..., Any] = vars(Database)["_transaction"]
 
     def asking(*given: Any) -> Any:
         asked.release()
@@ -62,7 +62,7 @@ async def test_a_write_does_not_wait_for_the_noting_of_a_use(
 
     async with opened(path, busy_timeout=600) as storage:
         assert isinstance(storage, TokenStorage)
-        monkeypatch.setattr(database, "_transaction", asking)
+        monkeypatch.setattr(Database, "_transaction", asking)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             both = [
