@@ -192,6 +192,14 @@ async def test_a_server_that_repeats_what_it_got(
     assert not re.search(r"(?i)key-of|sk-proj|passphrase|safe|\\u0070|\\x70", error.message)
 
 
+@pytest.mark.parametrize("text", [r"C:\secret\notes\new\token.txt", "!?!?", "a\tb\tc \\ d"])
+def test_a_text_that_looks_escaped_is_not_shown(text: str) -> None:
+    """Nor one without letters; whether the server repeats it as it is or escapes it."""
+    for echo in (text, json.dumps(text), repr(text), ascii(text)):
+        assert Said(message=f"You sent {echo}.").shown(None, [text]) == "", echo
+    assert Said(message="You sent nothing.").shown(None, [text]) == "You sent nothing."
+
+
 def test_a_long_message_is_read_as_far_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look for a piece of it in the texts holds up all others: it is not for the server to say how many."""
     looked_at: list[int] = []

@@ -17,7 +17,7 @@ _SHOWN_MAX: Final = 200
 _READ_MAX: Final = 400
 """Characters of a message that are looked at; what comes after them is not shown."""
 _ECHO: Final = 16
-"""Letters and digits in a row that a message and a text have in common where it repeats the text."""
+"""Characters in a row that a message and a text have in common where it repeats the text."""
 _PIECE: Final = 6
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|.)", re.DOTALL)
 _CREDENTIAL = re.compile(r"(?i)\bbearer\s+\S+|\bsk-[\w*.-]+")
@@ -66,12 +66,18 @@ def _without(key: str, message: str) -> str:
 
 
 def _repeats(message: str, texts: Sequence[str]) -> bool:
-    """Whether a message holds a text, or 16 letters and digits in a row of one, in any case, as it is or escaped."""
-    said, sent = _plain(_ESCAPE.sub(_unescaped, message)), [_plain(text) for text in texts]
-    if any(len(text) < _ECHO and text and text in said for text in sent):
+    """Whether a message holds a text, or a piece of one: as it is, or escaped, in another case or otherwise spaced."""
+    plain = [_plain(text) for text in texts]
+    said = (message, texts), (_plain(message), plain), (_plain(_ESCAPE.sub(_unescaped, message)), plain)
+    return any(_have_in_common(one, of) for one, of in said)
+
+
+def _have_in_common(message: str, texts: Sequence[str]) -> bool:
+    """Whether a message holds a text, or 16 characters in a row of one."""
+    if any(len(text) < _ECHO and text.strip() and text in message for text in texts):
         return True
-    whole = "\n".join(sent)
-    return any(said[place : place + _ECHO] in whole for place in range(len(said) - _ECHO + 1))
+    whole = "\n".join(texts)
+    return any(message[place : place + _ECHO] in whole for place in range(len(message) - _ECHO + 1))
 
 
 def _plain(text: str) -> str:

@@ -22,6 +22,8 @@ from muniment_storage_mongo import packed
 from muniment_storage_mongo.database import Database, Document, Session
 from muniment_storage_mongo.packed import Columns
 
+_END_SECONDS = 1.0
+"""How long whoever leaves in the middle waits for the server to let go of the cursor."""
 _BEHIND_ROUTERS = TOPOLOGY_TYPE.Sharded, TOPOLOGY_TYPE.LoadBalanced
 
 
@@ -72,6 +74,9 @@ async def batches(database: Database, session: Session, query: Query) -> AsyncGe
                 yield batch
             if not identity:
                 return
+    except PyMongoError:
+        identity = 0  # a server that is away is not waited for once more
+        raise
     finally:
         coming.cancel()
         await asyncio.wait((coming,))
@@ -97,9 +102,10 @@ async def _cursor(database: Database, session: Session, query: Query, command: D
 
 async def _end(database: Database, query: Query, identity: int) -> None:
     """Let go of a cursor that was not read to its end; otherwise it would keep its snapshot for minutes."""
-    with suppress(PyMongoError):
-        of_collection = database.collection(query.collection).database
-        await of_collection.command({"killCursors": query.collection, "cursors": [Int64(identity)]})
+    of_collection = database.collection(query.collection).database
+    with suppress(PyMongoError, TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            await of_collection.command({"killCursors": query.collection, "cursors": [Int64(identity)]})
 
 
 async def _by_cursor(database: Database, session: Session, query: Query) -> AsyncGenerator[Columns]:
